@@ -84,9 +84,7 @@ _REVISE = (
     "The candidate answer above was not accepted as it stands. Give a corrected, complete answer to the task. "
     "Answer with the corrected answer only."
 )
-_CRITIQUE = (
-    "Name the concrete errors and omissions of the candidate answer above, most important first. Do not rewrite it."
-)
+_CRITIQUE = "Name the concrete errors and omissions of the candidate answer above, most important first. Do not rewrite it."
 
 NONE = Policy(name="none", title="No verification", stages=(_stage(_GENERATE),))
 
@@ -101,7 +99,8 @@ SELF_CHECK = Policy(
             )
         ),
         _stage(
-            PolicyCall(role="revise", answers="output", reads=("generate",), instruction=_REVISE), when="rejected"
+            PolicyCall(role="revise", answers="output", reads=("generate",), instruction=_REVISE),
+            when="rejected",
         ),
     ),
 )
@@ -181,7 +180,8 @@ CROSS_CHECK = Policy(
             )
         ),
         _stage(
-            PolicyCall(role="revise", answers="output", reads=("generate",), instruction=_REVISE), when="rejected"
+            PolicyCall(role="revise", answers="output", reads=("generate",), instruction=_REVISE),
+            when="rejected",
         ),
     ),
     requires=frozenset({"larger_class"}),

@@ -289,8 +289,13 @@ class LeaseLost(Exception):
     """Another worker owns the run (a higher epoch), or the run has ended. The loser stops calling at once."""
 
 
+class CommitRefused(Exception):
+    """The commit breaks a rule of the log: a second outcome for one (node, attempt), an outcome without its intent, or an
+    intent for a node that has one in flight. Nothing of the commit is durable."""
+
+
 class RunStore(Protocol):
-    """Durable commits of one worker; group commit is the adapter's business. Raises LeaseLost."""
+    """Durable commits of one worker; group commit is the adapter's business. Raises LeaseLost and CommitRefused."""
 
     async def commit(self, commit: Commit) -> Committed: ...
 
@@ -317,7 +322,10 @@ class Control(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSnapshot:
-    """A node as the store knows it at a claim; a dispatched one is issued again, whole, with its SAME binding."""
+    """A node as the store knows it at a claim; a dispatched one is issued again, whole, with its SAME binding.
+
+    `error` is a failed node's (its run was claimed again before its end was recorded).
+    """
 
     state: NodeState = NodeState.WAITING
     attempt: int = 0
@@ -325,6 +333,7 @@ class NodeSnapshot:
     variant: int | None = None
     dispatched_at: float | None = None
     output: Any = None
+    error: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

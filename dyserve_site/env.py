@@ -1,0 +1,146 @@
+"""Settings are read once, by typed helpers that fail loudly and name the variable and the remedy."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+# sun_path holds 108 bytes on Linux, 104 on macOS.
+_MAX_SOCKET_PATH = 100
+
+
+def text(name: str, default: str) -> str:
+    return os.environ.get(name, "").strip() or default
+
+
+def number(name: str, default: float, *, low: float, high: float) -> float:
+    raw = text(name, "")
+    if not raw:
+        return default
+    try:
+        value = float(raw)
+    except ValueError:
+        raise ImproperlyConfigured(f"{name}={raw!r} is not a number; set it between {low:g} and {high:g}") from None
+    if not low <= value <= high:
+        raise ImproperlyConfigured(f"{name}={raw} is out of range; set it between {low:g} and {high:g}")
+    return value
+
+
+def integer(name: str, default: int, *, low: int, high: int) -> int:
+    value = number(name, default, low=low, high=high)
+    if value != int(value):
+        raise ImproperlyConfigured(f"{name}={value:g} must be a whole number")
+    return int(value)
+
+
+def flag(name: str, default: bool) -> bool:
+    raw = text(name, "").lower()
+    if raw in ("", "1", "true", "yes", "on"):
+        return default if raw == "" else True
+    if raw in ("0", "false", "no", "off"):
+        return False
+    raise ImproperlyConfigured(f"{name}={raw!r} is neither true nor false; set it to 1 or 0")
+
+
+def items(name: str, default: list[str]) -> list[str]:
+    raw = text(name, "")
+    return [item.strip() for item in raw.split(",") if item.strip()] if raw else default
+
+
+def home(default: Path) -> Path:
+    """DYSERVE_HOME, made on first use, readable by its owner alone."""
+    path = Path(text("DYSERVE_HOME", str(default))).expanduser().resolve()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ImproperlyConfigured(f"DYSERVE_HOME={path} cannot be made: {error.strerror}") from None
+    return path
+
+
+def secret_key(folder: Path) -> str:
+    """SECRET_KEY from the environment, else from a 0600 file that whichever command comes first makes."""
+    given = text("SECRET_KEY", "")
+    if given:
+        return given
+    path = folder / "secret_key"
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        value = path.read_text(encoding="ascii").strip()
+        if len(value) < 50:
+            raise ImproperlyConfigured(f"{path} holds no usable key; delete it to have a new one made") from None
+        return value
+    value = secrets.token_urlsafe(64)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(value)
+    return value
+
+
+def socket_path(folder: Path) -> Path:
+    """Where the embedded Valkey listens; in the temporary folder when the home's own path is too long for a socket."""
+    path = folder / "run" / "valkey.sock"
+    if len(str(path)) <= _MAX_SOCKET_PATH:
+        return path
+    digest = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"dyserve-{os.getuid()}-{digest}" / "valkey.sock"
+
+
+def redis_url(folder: Path) -> str:
+    return text("REDIS_URL", f"unix://{socket_path(folder)}")
+
+
+def broker_url(redis: str) -> str:
+    """The same server in the words of Celery's transport."""
+    return "redis+socket://" + redis.removeprefix("unix://") if redis.startswith("unix://") else redis
+
+
+def database(folder: Path) -> dict[str, Any]:
+    """DATABASE_URL (postgres://user:password@host:port/name), else SQLite in the home folder."""
+    url = text("DATABASE_URL", "")
+    if not url:
+        return sqlite(folder / "dyserve.sqlite3")
+    parts = urlsplit(url)
+    if parts.scheme == "sqlite":
+        return sqlite(Path(unquote(parts.path)))
+    if parts.scheme not in ("postgres", "postgresql"):
+        raise ImproperlyConfigured(f"DATABASE_URL has scheme {parts.scheme!r}; use postgres:// or sqlite:///path")
+    query: Mapping[str, str] = dict(parse_qsl(parts.query))
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": unquote(parts.hostname or query.get("host", "")),
+        "PORT": str(parts.port or query.get("port", "")),
+        "CONN_MAX_AGE": 0,
+        "OPTIONS": {
+            # A worker that is stopped inside a transaction must not keep its rows locked.
+            "options": "-c idle_in_transaction_session_timeout=3000",
+            "connect_timeout": 5,
+        },
+    }
+
+
+def sqlite(path: Path) -> dict[str, Any]:
+    """WAL and IMMEDIATE transactions: writers queue up instead of failing with 'database is locked'."""
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": str(path),
+        "CONN_MAX_AGE": 0,
+        "OPTIONS": {
+            "timeout": 20,
+            "transaction_mode": "IMMEDIATE",
+            "init_command": (
+                "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=20000; "
+                "PRAGMA cache_size=-16000; PRAGMA mmap_size=134217728;"
+            ),
+        },
+    }
