@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import logging.config
 import os
+from typing import Any
 
 from celery import Celery
+from celery.signals import setup_logging
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dyserve_site.settings")
 
 app = Celery("dyserve")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+
+
+@setup_logging.connect
+def use_the_settings(**_: Any) -> None:
+    """Workers log as every other process does; Celery's own set-up stays out."""
+    from django.conf import settings
+
+    logging.config.dictConfig(settings.LOGGING)

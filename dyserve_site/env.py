@@ -135,6 +135,8 @@ def sqlite(path: Path) -> dict[str, Any]:
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": str(path),
         "CONN_MAX_AGE": 0,
+        # Tests use a file too: in memory, threads would share one cache, whose table locks no time-out waits for.
+        "TEST": {"NAME": str(path.with_name("test.sqlite3"))},
         "OPTIONS": {
             "timeout": 20,
             "transaction_mode": "IMMEDIATE",

@@ -123,6 +123,8 @@ CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 
 STATIC_URL = "/static/"
 STATIC_ROOT = HOME / "static"
+# WhiteNoise warns of a folder that is not there yet.
+STATIC_ROOT.mkdir(exist_ok=True)
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",

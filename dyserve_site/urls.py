@@ -3,8 +3,24 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.urls import path
+from django.contrib.auth.views import LogoutView
+from django.urls import include, path
+from django.views.generic import RedirectView
+
+from dyserve_site import api, health, views
+from dyserve_site.metrics import metrics
 
 urlpatterns = [
     path("admin/", admin.site.urls),
+    path("api/v1/", api.urls),
+    path("livez", health.livez, name="livez"),
+    path("readyz", health.readyz, name="readyz"),
+    path("metrics", metrics, name="metrics"),
+    path("login/", views.SignIn.as_view(), name="login"),
+    path("logout/", LogoutView.as_view(), name="logout"),
+    path("account/", views.account, name="account"),
+    path("account/tokens/", views.create, name="create-token"),
+    path("account/tokens/<int:token_id>/revoke/", views.revoke, name="revoke-token"),
+    path("", RedirectView.as_view(pattern_name="planner:workflows"), name="home"),
+    path("", include("planner.urls")),
 ]

@@ -1,6 +1,6 @@
 """What a fleet offers to the planner: model classes, backends, their rates and prices (paper 3.3).
 
-A backend is a pool of identical replicas; replicas are chosen at dispatch, never by the ILP (ours: no symmetric copies).
+A backend is a pool of identical replicas; replicas are chosen at dispatch, never by the ILP (ours: no symmetric ones).
 """
 
 from __future__ import annotations

@@ -27,5 +27,7 @@ def slack_s(workflow: Workflow, durations_s: Mapping[str, float]) -> dict[str, f
     end = max(finish.values())
     latest: dict[str, float] = {}
     for node_id in reversed(workflow.topological_order):
-        latest[node_id] = min((latest[after] - durations_s[after] for after in workflow.successors[node_id]), default=end)
+        latest[node_id] = min(
+            (latest[after] - durations_s[after] for after in workflow.successors[node_id]), default=end
+        )
     return {node_id: max(0.0, latest[node_id] - finish[node_id]) for node_id in finish}

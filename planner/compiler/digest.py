@@ -10,7 +10,10 @@ from typing import Any
 
 
 def content_digest(value: Any) -> str:
-    """16 hex digits of SHA-256 over `value` as canonical JSON (dataclasses, mappings, sets and sequences nest)."""
+    """16 hex digits of SHA-256 over `value` as canonical JSON (dataclasses, mappings, sets and sequences nest).
+
+    1 and 1.0 count as equal, as they do in Python; a number that is not finite raises ValueError.
+    """
     text = json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -22,6 +25,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, set | frozenset):
         return sorted(_plain(item) for item in value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value

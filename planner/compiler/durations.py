@@ -46,7 +46,13 @@ Stage = tuple[PlacedCall, ...]
 
 
 def place_calls(
-    policy: Policy, profile: PairProfile, *, base: Server, verifier: Server | None, prompt_tokens: float, max_tokens: int
+    policy: Policy,
+    profile: PairProfile,
+    *,
+    base: Server,
+    verifier: Server | None,
+    prompt_tokens: float,
+    max_tokens: int,
 ) -> tuple[Stage, ...]:
     """The policy's call graph with this pair's demand on these servers; output tokens never exceed `max_tokens`.
 

@@ -89,3 +89,14 @@ class Bundle:
         levels = [plan.level for plan in self.variants]
         if levels != sorted(levels):
             raise ValueError("variants must be ordered by level")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Infeasible:
+    """Why there is no plan: a result, not an exception. Each reason names its node and a remedy."""
+
+    reasons: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return "; ".join(self.reasons)

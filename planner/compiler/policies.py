@@ -84,7 +84,10 @@ _REVISE = (
     "The candidate answer above was not accepted as it stands. Give a corrected, complete answer to the task. "
     "Answer with the corrected answer only."
 )
-_CRITIQUE = "Name the concrete errors and omissions of the candidate answer above, most important first. Do not rewrite it."
+_CRITIQUE = (
+    "Name the concrete errors and omissions of the candidate answer above, most important first. Do not rewrite it."
+)
+_SELECT = "Compare the numbered candidate answers above. Answer with the number of the best one only."
 
 NONE = Policy(name="none", title="No verification", stages=(_stage(_GENERATE),))
 
@@ -94,9 +97,7 @@ SELF_CHECK = Policy(
     stages=(
         _stage(_GENERATE),
         _stage(
-            PolicyCall(
-                role="verdict", answers="verdict", reads=("generate",), instruction=_VERDICT, thinking="off"
-            )
+            PolicyCall(role="verdict", answers="verdict", reads=("generate",), instruction=_VERDICT, thinking="off")
         ),
         _stage(
             PolicyCall(role="revise", answers="output", reads=("generate",), instruction=_REVISE),
@@ -111,9 +112,7 @@ SELF_REFINE = Policy(
     stages=(
         _stage(_GENERATE),
         _stage(PolicyCall(role="feedback", answers="text", reads=("generate",), instruction=_CRITIQUE)),
-        _stage(
-            PolicyCall(role="revise", answers="output", reads=("generate", "feedback"), instruction=_REVISE)
-        ),
+        _stage(PolicyCall(role="revise", answers="output", reads=("generate", "feedback"), instruction=_REVISE)),
     ),
 )
 
@@ -132,9 +131,7 @@ MULTI_CRITIQUE = Policy(
                 sampled=True,
             )
         ),
-        _stage(
-            PolicyCall(role="revise", answers="output", reads=("generate", "critique"), instruction=_REVISE)
-        ),
+        _stage(PolicyCall(role="revise", answers="output", reads=("generate", "critique"), instruction=_REVISE)),
     ),
 )
 
@@ -156,7 +153,7 @@ BEST_OF_N = Policy(
                 role="select",
                 answers="choice",
                 reads=("sample",),
-                instruction="Compare the numbered candidate answers above. Answer with the number of the best one only.",
+                instruction=_SELECT,
                 thinking="off",
             )
         ),

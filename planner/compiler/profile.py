@@ -1,4 +1,4 @@
-"""Profiles of model-policy pairs by skill (paper 4.1) as values; quality, error and token demand of the complete pair."""
+"""Profiles of model-policy pairs by skill (paper 4.1): quality, error and token demand of the complete pair."""
 
 from __future__ import annotations
 

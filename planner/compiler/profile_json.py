@@ -71,7 +71,14 @@ def profiles_from_json(data: Any, policies: Mapping[str, Policy] = POLICIES) -> 
 
 
 _MISSING = object()
-_NAMES = {str: "text", bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "an object"}
+_NAMES = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+}
 
 
 class _Reader:
@@ -150,7 +157,9 @@ class _Reader:
         if len(self.errors) > before:
             return None
         try:
-            return VulnerabilityCell(role=cast("Any", role), skill=skill, fan_in=cast("Any", bucket), pairs=pairs, flips=flips)
+            return VulnerabilityCell(
+                role=cast("Any", role), skill=skill, fan_in=cast("Any", bucket), pairs=pairs, flips=flips
+            )
         except ValueError as error:
             self.fail(at, str(error))
             return None
@@ -213,7 +222,9 @@ class _Reader:
             self.fail(f"{at}/verifier_model", f"policy {policy.name} {need} verifier model")
         expected, listed = [call.role for call in policy.calls], [call.role for call in pair.calls]
         if sorted(expected) != sorted(listed):
-            self.fail(f"{at}/calls", f"policy {policy.name} has the roles {', '.join(expected)}, got {', '.join(listed)}")
+            self.fail(
+                f"{at}/calls", f"policy {policy.name} has the roles {', '.join(expected)}, got {', '.join(listed)}"
+            )
             return
         for stage in policy.stages:
             probabilities = {pair.call(call.role).probability for call in stage.calls}

@@ -1,4 +1,4 @@
-"""The workflow G=(V,E) as a value: nodes, edges and the graph facts that the compiler and the engine need (paper 3.1)."""
+"""The workflow G=(V,E) as a value: nodes, edges and the graph facts that compiler and engine need (paper 3.1)."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class Workflow:
         return MappingProxyType(result)
 
     def role(self, node_id: str) -> Role:
-        """Structural role on the full DAG: output or without successors = terminal, else without predecessors = source."""
+        """Role on the full DAG: output or without successors = terminal, else without predecessors = source."""
         if node_id == self.output or not self.successors[node_id]:
             return "terminal"
         return "intermediate" if self.predecessors[node_id] else "source"

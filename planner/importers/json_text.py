@@ -7,24 +7,16 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from planner.importers.places import Place
+from planner.importers.places import Place, duplicate_key
 from planner.importers.problems import Problem, WorkflowRejected, pointer
-from planner.importers.values import MAX_DEPTH, too_deep
+from planner.importers.values import MAX_DEPTH, MAX_VALUES, too_deep
 
 _SPACE = re.compile(r"[ \t\n\r]*")
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}:,]|[^\s\[\]{}:,"]+')
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
 _MAX_DIGITS = 400
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Marker:
-    """Stands for what JSON lacks (NaN, Infinity) until the problem can be placed."""
-
-    name: str
 
 
 def parse_json(text: str) -> Any:
@@ -130,12 +122,77 @@ def _duplicate_keys(text: str) -> list[Problem]:
     return scanner.duplicates
 
 
-def duplicate_key(key: str, at: str, *, line: int, column: int, first_line: int) -> Problem:
-    return Problem(
-        code="duplicate_key",
-        message=f"The key {key!r} appears twice in one object (first at line {first_line}).",
-        remedy="Keep one of the two.",
-        pointer=at,
-        line=line,
-        column=column,
-    )
+class _Scanner:
+    """Walks the tokens of a valid JSON text once; places beyond MAX_VALUES are not kept."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.duplicates: list[Problem] = []
+        self._line, self._line_start, self._read = 1, 0, 0
+        self._open: list[_Container] = []
+
+    def scan(self) -> Place:
+        root = Place(line=1, column=1)
+        for count, token in enumerate(_TOKEN.finditer(self.text)):
+            if count > 4 * MAX_VALUES:
+                break
+            self._advance(token.start())
+            mark = token.group()
+            if mark in ("}", "]"):
+                self._open.pop()
+            elif mark not in (":", ","):
+                place = self._take(mark, Place(line=self._line, column=token.start() - self._line_start + 1))
+                root = place if place is not None and not self._open else root
+                if place is not None and mark in ("{", "["):
+                    self._open.append(_Container(place, is_object=mark == "{"))
+        return root
+
+    def _advance(self, offset: int) -> None:
+        lines = self.text.count("\n", self._read, offset)
+        if lines:
+            self._line += lines
+            self._line_start = self.text.rfind("\n", self._read, offset) + 1
+        self._read = offset
+
+    def _take(self, mark: str, place: Place) -> Place | None:
+        """Note a key, or put a value at its place in the tree and return that place."""
+        if not self._open:
+            return place
+        parent = self._open[-1]
+        if not parent.is_object:
+            parent.place.add(str(parent.count), place)
+            parent.count += 1
+            return place
+        if parent.key is None:
+            parent.key, parent.key_place = _key_text(mark), place
+            return None
+        key, parent.key = parent.key, None
+        first = parent.place.members.get(key) if parent.place.members else None
+        if first is not None:
+            at = pointer(*(step for container in self._open[:-1] for step in container.step), key)
+            self.duplicates.append(duplicate_key(key, at, parent.key_place, first))
+        parent.place.add(key, parent.key_place)
+        parent.last_key = key
+        return parent.key_place
+
+
+class _Container:
+    """An object or array that is still open in the scan."""
+
+    __slots__ = ("count", "is_object", "key", "key_place", "last_key", "place")
+
+    def __init__(self, place: Place, *, is_object: bool) -> None:
+        self.place, self.is_object = place, is_object
+        self.count = 0
+        self.key: str | None = None
+        self.key_place = place
+        self.last_key = ""
+
+    @property
+    def step(self) -> tuple[str | int]:
+        """How the path goes on from here to the value being read."""
+        return (self.last_key if self.is_object else self.count - 1,)
+
+
+def _key_text(token: str) -> str:
+    return str(json.loads(token)) if "\\" in token else token[1:-1]

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-MAX_PROBLEMS = 100
+MAX_PROBLEMS = 100  # listed in one answer
+MAX_COLLECTED = 300  # looked for at all: a hostile document must not make work
 
 
 def pointer(*parts: str | int) -> str:
@@ -64,7 +65,7 @@ def capped(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
     rest = len(problems) - MAX_PROBLEMS + 1
     more = Problem(
         code="more_problems",
-        message=f"{rest} more problems are not listed.",
+        message=f"At least {rest} more problems are not listed.",
         remedy="Correct those above first.",
     )
     return (*problems[: MAX_PROBLEMS - 1], more)

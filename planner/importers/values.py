@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
-from planner.importers.problems import Problem, pointer
+from planner.importers.problems import MAX_PROBLEMS, Problem, pointer
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 64
@@ -60,7 +61,7 @@ def too_many_values(line: int | None = None) -> Problem:
 
 def value_problems(value: Any) -> tuple[Problem, ...]:
     """Problems of a JSON value that came from outside: too deep, too many parts, unstorable text, a bad number."""
-    return tuple(_Walk().problems(value, []))
+    return tuple(islice(_Walk().problems(value, []), MAX_PROBLEMS + 1))
 
 
 class _Walk:
@@ -86,10 +87,9 @@ class _Walk:
             yield from self._members(value, path)
 
     def _members(self, value: Any, path: list[str | int]) -> Iterator[Problem]:
-        is_object = isinstance(value, dict)
-        for key, member in value.items() if is_object else enumerate(value):
+        for key, member in value.items() if isinstance(value, dict) else enumerate(value):
             path.append(key)
-            if is_object:
+            if isinstance(key, str):
                 yield from _text_problems(key, path)
             yield from self.problems(member, path)
             path.pop()

@@ -1,18 +1,18 @@
-"""From a commit to the events of a run's log: the one translation that every run store uses (ours; paper 5 leaves the log open).
+"""From a commit to the events of a run's log: the one translation that every run store uses (ours).
 
 How a store uses this module, inside the transaction that makes a commit durable, with the run's row locked:
 
 1. `commit.epoch` is not the run's epoch, or the run has ended: raise `LeaseLost`, change nothing.
 2. A cancel is recorded and the commit holds intents: `commit = barred(commit)` and answer `Committed(barred="cancel")`.
-3. Write one ledger row per decision. The row's number is the event's `decision`; numbers need only be unique in the run.
-4. Append `events_of(commit, facts)` at the run's next sequence numbers. Sequence numbers start at 1 and have no gap;
+3. Append `events_of(commit, facts)` at the run's next sequence numbers. Sequence numbers start at 1 and have no gap;
    `run_accepted`, `run_claimed` and `cancel_requested` belong to the services that accept, claim and cancel a run.
+4. Write one ledger row per decision; its id in the ledger is the sequence number of its event (`decision_seqs`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from runtime.engine.events import EventKind, RunState
 from runtime.engine.ports import Commit, Decision, Intent, Outcome, RunEnd
 
 HEAD_CHARACTERS = 200
+_DECISION_KINDS = (EventKind.SWITCHED, EventKind.SWITCH_REFUSED)
 _ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 Event = tuple[EventKind, dict[str, Any]]
@@ -31,15 +32,14 @@ class RunFacts:
     """What the translation needs to know of a run beyond the commit.
 
     `plan_recorded` / `bundle_recorded`: the log holds `plan_ready` / `bundle_ready` already, so that a bundle that is
-    committed again (after a takeover) adds no second event. `decision_ids`: the ledger numbers of the commit's
-    decisions, in their order.
+    committed again (after a takeover) adds no second event. `last_seq`: the log's last sequence number.
     """
 
     accepted_at: float
+    last_seq: int
     deadline_s: float | None = None
     plan_recorded: bool = False
     bundle_recorded: bool = False
-    decision_ids: Sequence[int] = ()
 
 
 def barred(commit: Commit) -> Commit:
@@ -48,17 +48,21 @@ def barred(commit: Commit) -> Commit:
 
 
 def events_of(commit: Commit, facts: RunFacts) -> list[Event]:
-    """The commit's events in log order: outcomes, bundle, decisions, intents, end. ValueError without a number per decision."""
-    if len(facts.decision_ids) != len(commit.decisions):
-        raise ValueError(f"{len(commit.decisions)} decisions need as many ledger numbers, got {facts.decision_ids}")
+    """The commit's events in log order: outcomes, bundle, decisions, intents, end."""
     events = [_outcome_event(outcome) for outcome in commit.outcomes]
     if commit.bundle is not None:
         events += _bundle_events(commit.bundle, facts)
-    events += map(_decision_event, commit.decisions, facts.decision_ids)
+    for decision in commit.decisions:
+        events.append(_decision_event(decision, facts.last_seq + len(events) + 1))
     events += map(_intent_event, commit.intents)
     if commit.end is not None:
         events.append(_end_event(commit.end, facts))
     return events
+
+
+def decision_seqs(events: Iterable[Event]) -> list[int]:
+    """The ledger ids of the commit's decisions, in their order, read from its events."""
+    return [data["decision"] for kind, data in events if kind in _DECISION_KINDS]
 
 
 def head_of(output: Any) -> str:
@@ -140,16 +144,16 @@ def _variant_data(index: int, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _decision_event(decision: Decision, number: int) -> Event:
+def _decision_event(decision: Decision, seq: int) -> Event:
     if decision.to_variant is None:
         return EventKind.SWITCH_REFUSED, {
-            "decision": number,
+            "decision": seq,
             "active_variant": decision.active_variant,
             "reason": decision.reason,
             "text": decision.text,
         }
     return EventKind.SWITCHED, {
-        "decision": number,
+        "decision": seq,
         "from_variant": decision.active_variant,
         "to_variant": decision.to_variant,
         "reason": decision.reason,

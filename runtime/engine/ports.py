@@ -164,7 +164,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One entry of the ledger: a switch (`to_variant` set) or a refusal (`to_variant` None), with everything it read."""
+    """One entry of the ledger: a switch (`to_variant` set) or a refusal (None), with everything it read."""
 
     at: float
     active_variant: int
@@ -290,8 +290,10 @@ class LeaseLost(Exception):
 
 
 class CommitRefused(Exception):
-    """The commit breaks a rule of the log: a second outcome for one (node, attempt), an outcome without its intent, or an
-    intent for a node that has one in flight. Nothing of the commit is durable."""
+    """The commit breaks a rule of the log; nothing of it is durable.
+
+    The rules: one outcome for one (node, attempt), none without its intent, and no intent for a node in flight.
+    """
 
 
 class RunStore(Protocol):

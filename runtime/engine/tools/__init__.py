@@ -1,0 +1,1 @@
+"""The pure tools that every installation has, and the checks that tools share."""

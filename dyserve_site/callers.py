@@ -1,0 +1,30 @@
+"""Who may see operational figures without a login: this machine itself, or whoever sends a token."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from django.http import HttpRequest
+
+from dyserve_site.tokens import bearer
+from fleet.common.scopes import Scope
+
+_FORWARDED = ("X-Forwarded-For", "Forwarded", "X-Real-Ip")
+
+
+def is_local(request: HttpRequest) -> bool:
+    """Asked from this machine, and not on behalf of another one by a proxy here."""
+    if any(name in request.headers for name in _FORWARDED):
+        return False
+    try:
+        return ipaddress.ip_address(request.META.get("REMOTE_ADDR", "")).is_loopback
+    except ValueError:
+        return False
+
+
+def may_see_figures(request: HttpRequest) -> bool:
+    """Local, or with a token that reads the fleet."""
+    if is_local(request):
+        return True
+    caller = bearer(request)
+    return caller is not None and caller.allows(Scope.FLEET_READ)

@@ -1,0 +1,14 @@
+"""Addresses of the WebSockets."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from fleet.consumers import FleetConsumer
+from runtime.consumers import OverviewConsumer, RunConsumer
+
+websocket_urlpatterns = [
+    path("ws/runs/<str:run_id>/", RunConsumer.as_asgi()),
+    path("ws/overview/", OverviewConsumer.as_asgi()),
+    path("ws/fleet/", FleetConsumer.as_asgi()),
+]

@@ -1,0 +1,1 @@
+"""`up`: every process of one machine under one supervisor with one log (DESIGN.md, Processes)."""

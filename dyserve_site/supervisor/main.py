@@ -1,0 +1,194 @@
+"""`up`, from checking the ports to stopping the last process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from django.conf import settings
+
+from dyserve_site import env
+from dyserve_site.supervisor import prepare
+from dyserve_site.supervisor.children import Topology, children
+from dyserve_site.supervisor.ports import HomeLock, emulator_base, taken
+from dyserve_site.supervisor.ready import wait_ready
+from dyserve_site.supervisor.supervisor import Log, Supervisor
+from fleet.demo import REPLICAS
+from runtime.reaper import expire_leases
+
+READY_TIMEOUT_S = 120.0
+MAX_LOG_BYTES = 50 * 1024 * 1024
+_COLOURS = {
+    "up": "1;36",
+    "web": "32",
+    "runs": "35",
+    "plans": "34",
+    "jobs": "90",
+    "monitor": "33",
+    "emulator": "90",
+    "valkey": "90",
+}
+
+
+class UpFailed(Exception):
+    """Nothing was started, or what was started is stopped again; the message names the cause and the remedy."""
+
+
+def topology() -> Topology:
+    base = emulator_base(settings.PORT, env.integer("DYSERVE_EMULATOR_PORT", 0, low=0, high=65000) or None)
+    return Topology(
+        home=Path(settings.HOME),
+        manage=Path(settings.BASE_DIR) / "manage.py",
+        host=settings.HOST,
+        port=settings.PORT,
+        socket=settings.EMBEDDED_REDIS_SOCKET,
+        emulator_ports=tuple(base + index for index in range(len(REPLICAS))),
+        run_threads=settings.RUNS_PER_WORKER,
+    )
+
+
+def check_ports(where: Topology) -> None:
+    """Raises UpFailed naming each port that is in use and the variable that moves it."""
+    if taken(where.host, [where.port]):
+        raise UpFailed(f"port {where.port} is in use; stop what listens there or set DYSERVE_PORT to another port")
+    busy = taken("127.0.0.1", where.emulator_ports)
+    if busy:
+        listed = ", ".join(str(port) for port in busy)
+        raise UpFailed(
+            f"port {listed} of the emulated fleet is in use; stop what listens there or set DYSERVE_EMULATOR_PORT "
+            f"to the first of {len(where.emulator_ports)} free ports"
+        )
+
+
+def base_url(where: Topology) -> str:
+    """What to open in a browser; a wildcard address is reached over loopback."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(where.host, where.host)  # noqa: S104  # compared, never bound
+    return f"http://{host}:{where.port}"
+
+
+@contextmanager
+def _only_instance(home: Path) -> Iterator[None]:
+    lock = HomeLock(home)
+    holder = lock.take()
+    if holder is not None:
+        raise UpFailed(
+            f"another `up` (pid {holder or 'unknown'}) runs on {home}; stop it or set DYSERVE_HOME to another folder"
+        )
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _log(home: Path, stream: TextIO | None) -> Iterator[Log]:
+    folder = home / "log"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / "dyserve.log"
+    if path.exists() and path.stat().st_size > MAX_LOG_BYTES:
+        path.replace(folder / "dyserve.1.log")
+    with path.open("a", encoding="utf-8") as file:
+        yield Log(stream, file, _COLOURS if stream is not None and stream.isatty() else None)
+
+
+def up(*, quiet: bool) -> int:
+    """Runs until SIGINT or SIGTERM. `quiet` keeps the children's lines in the log file alone. Raises UpFailed."""
+    where = topology()
+    with _only_instance(where.home), _log(where.home, None if quiet else sys.stderr) as log:
+        check_ports(where)
+        return asyncio.run(_up(where, log))
+
+
+async def _up(where: Topology, log: Log) -> int:
+    started = time.monotonic()
+    loop = asyncio.get_running_loop()
+    crashes: set[asyncio.Task[None]] = set()
+
+    def on_crash(name: str, pid: int) -> None:
+        if name == "runs":
+            task = loop.create_task(asyncio.to_thread(_give_up_leases, pid, log))
+            crashes.add(task)
+            task.add_done_callback(crashes.discard)
+
+    supervisor = Supervisor(children(where), log=log, on_crash=on_crash)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, supervisor.request_stop)
+    try:
+        starting = asyncio.create_task(_start(supervisor, where, log))
+        stopping = asyncio.create_task(supervisor.wait_stop())
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            _announce(where, starting.result(), time.monotonic() - started)
+            await stopping
+        else:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+        log("up", "stopping")
+        return 0
+    finally:
+        await supervisor.stop()
+        log("up", "stopped")
+
+
+async def _start(supervisor: Supervisor, where: Topology, log: Log) -> prepare.Credentials:
+    """Brings everything up in dependency order; raises UpFailed when /readyz does not turn green."""
+    await supervisor.start(["valkey"])
+    collecting = asyncio.create_task(_collect_static(where.manage))
+    await asyncio.to_thread(prepare.migrate)
+    credentials = await asyncio.to_thread(prepare.seed, where.emulator_ports[0])
+    await collecting
+    await supervisor.start()
+    readiness = await wait_ready(base_url(where), READY_TIMEOUT_S)
+    if not readiness.ready:
+        missing = "; ".join(readiness.missing) or "no answer from the web process"
+        raise UpFailed(f"not ready after {READY_TIMEOUT_S:.0f} s ({missing}); see {where.home / 'log' / 'dyserve.log'}")
+    log("up", "ready")
+    return credentials
+
+
+async def _collect_static(manage: Path) -> None:
+    """Hashed and compressed static files, so that browsers may keep them for ever."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(manage), "collectstatic", "--noinput", "-v", "0"),
+        env={**os.environ, "DYSERVE_COLLECT": "1"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    if process.returncode:
+        raise UpFailed(f"collectstatic failed: {output.decode('utf-8', 'replace').strip()}")
+
+
+def _give_up_leases(pid: int, log: Log) -> None:
+    """A worker that was seen to die holds no run any more: another takes them over without waiting for the lease."""
+    count = expire_leases(pid)
+    log("up", f"expired the leases of {count} runs of the dead worker")
+
+
+def _announce(where: Topology, credentials: prepare.Credentials, seconds: float) -> None:
+    url = base_url(where)
+    lines = [f"dyserve is ready at {url}  ({seconds:.1f} s)"]
+    if credentials.current:
+        lines.append(f"  login      {credentials.username} / {credentials.password}")
+    else:
+        lines.append(f"  login      {credentials.username} (the password was changed)")
+    if credentials.token:
+        lines.append(f"  API token  {credentials.token}")
+    lines += [
+        f"  API docs   {url}/api/v1/docs",
+        f"  fleet      emulated H200s, time x {settings.EMULATOR_TIME_SCALE:g}: a model's figures, not measurements",
+        f"  data, log  {where.home}",
+        "  Ctrl-C stops everything.",
+    ]
+    sys.stdout.write("\n" + "\n".join(lines) + "\n\n")
+    sys.stdout.flush()
+    state = {"url": url, "pid": os.getpid(), "seconds": round(seconds, 2)}
+    (where.home / "up.json").write_text(json.dumps(state), encoding="utf-8")

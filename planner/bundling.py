@@ -1,0 +1,279 @@
+"""Bundles in the database (paper 4.4): pi(0) for every request at once, the other variants once per structure.
+
+One row per structural key, shared by every run and version of that structure. Whoever creates the row has the plans
+worker prepare it; everyone else gets what is there.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from channels.layers import get_channel_layer
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Q
+from django.utils import timezone
+
+from fleet.catalogs import catalog_from_json, catalog_to_json
+from fleet.models import Fleet
+from fleet.redis import REDIS_ERRORS
+from planner.compiler.bundle import compile_bundle, structural_key, to_positions
+from planner.compiler.plan import Bundle, Infeasible, Plan
+from planner.compiler.problem import PlanningProblem
+from planner.compiler.solve import compile_plan
+from planner.compiler.workflow import Workflow
+from planner.errors import NoActiveProfiles, PlanInfeasible
+from planner.models import PlanBundle, PlanVariant, WorkflowVersion
+from planner.options import PlanOptions
+from planner.outbox import BROKER_ERRORS, outbox
+from planner.selectors import active_profile_version, problem_for, profiles_of, variant_value, workflow_of_document
+
+logger = logging.getLogger(__name__)
+
+CONTROL_GROUP = "dyserve.control"
+UNSENT_AFTER_S = 5.0
+LOST_AFTER_S = 60.0
+RETRY_FAILED_AFTER_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledVersion:
+    """`plan` is pi(0) under the workflow's own node ids; `compile_s` covers everything a request waited for."""
+
+    bundle: PlanBundle
+    plan: Plan
+    compile_s: float
+
+
+# --- A request -------------------------------------------------------------------------------------------------------
+
+
+def compile_version(
+    version: WorkflowVersion,
+    *,
+    fleet: Fleet,
+    options: PlanOptions,
+    known_prompt_tokens: Mapping[str, int] | None = None,
+) -> CompiledVersion:
+    """Solves pi(0), and finds or creates the bundle of the version's structure.
+
+    Raises PlanInfeasible with every reason, NoActiveProfiles, ValueError on prompt lengths of unknown nodes.
+    """
+    started = time.perf_counter()
+    problem = problem_for(version, fleet, options, known_prompt_tokens)
+    plan = compile_plan(problem, options.levels[0], time_limit_s=settings.COMPILE_TIME_LIMIT_S)
+    if isinstance(plan, Infeasible):
+        raise PlanInfeasible(plan.reasons)
+    bundle, created = _find_or_create(version, fleet, options, problem, plan)
+    if not created:
+        plan = _shared(bundle, plan, problem.workflow)
+    return CompiledVersion(bundle=bundle, plan=plan, compile_s=time.perf_counter() - started)
+
+
+def _find_or_create(
+    version: WorkflowVersion, fleet: Fleet, options: PlanOptions, problem: PlanningProblem, plan: Plan
+) -> tuple[PlanBundle, bool]:
+    """The row of the structure, and whether this request made it; a row is never seen without its variant 0."""
+    key = structural_key(problem, options.levels)
+    alone = len(options.levels) == 1
+    with transaction.atomic():
+        bundle, created = PlanBundle.objects.get_or_create(
+            key=key,
+            defaults={
+                "fleet": fleet,
+                "state": PlanBundle.State.READY if alone else PlanBundle.State.PREPARING,
+                "ready_at": timezone.now() if alone else None,
+                "levels": list(options.levels),
+                "weights": asdict(options.weights),
+                "effort": options.effort,
+                "versions": dict(problem.versions),
+                "request": _request(version, options, problem),
+            },
+        )
+        if created:
+            _store_variant(bundle, 0, to_positions(plan, problem.workflow))
+            if not alone:
+                _enqueue_on_commit(bundle.pk)
+        else:
+            PlanBundle.objects.filter(pk=bundle.pk).update(hits=F("hits") + 1)
+            _retry_failed(bundle)
+    return bundle, created
+
+
+def _shared(bundle: PlanBundle, plan: Plan, workflow: Workflow) -> Plan:
+    """The bundle's own pi(0) where this solve found another plan (a tie, or an incumbent at the time limit).
+
+    Variants are compared with each other, so all runs of a bundle start from the same one.
+    """
+    stored = bundle.variants.get(index=0)
+    if stored.digest == to_positions(plan, workflow).digest:
+        return plan
+    logger.info("bundle %s: pi(0) of this request differs from the stored one, which is used", bundle)
+    return replace(variant_value(stored, workflow), solve_s=plan.solve_s)
+
+
+def _store_variant(bundle: PlanBundle, index: int, plan: Plan) -> PlanVariant:
+    """`plan` names its nodes by position."""
+    return PlanVariant.objects.create(
+        bundle=bundle,
+        index=index,
+        level=plan.level,
+        dominant_model=plan.dominant_model or "",
+        estimated_quality=plan.estimated_quality,
+        makespan_s=plan.makespan_s,
+        cost=plan.cost,
+        objective=plan.objective,
+        solver=plan.solver,
+        solve_s=plan.solve_s,
+        gap=plan.gap,
+        digest=plan.digest,
+        plan=plan.to_json(),
+    )
+
+
+# --- What the plans worker needs -------------------------------------------------------------------------------------
+
+
+def _request(version: WorkflowVersion, options: PlanOptions, problem: PlanningProblem) -> dict[str, Any]:
+    """Everything to build the same problem again, whatever changes in the fleet or the profiles meanwhile."""
+    profiles = active_profile_version()
+    if profiles is None:
+        raise NoActiveProfiles
+    return {
+        "document": version.document,
+        "options": options.to_json(),
+        "catalog": catalog_to_json(problem.catalog),
+        "profiles": {"id": profiles.pk, "digest": profiles.digest},
+        "known_prompt_tokens": dict(problem.known_prompt_tokens),
+    }
+
+
+def _problem(request: Mapping[str, Any], options: PlanOptions) -> PlanningProblem:
+    return PlanningProblem(
+        workflow=workflow_of_document(request["document"]),
+        catalog=catalog_from_json(request["catalog"]),
+        profiles=profiles_of(request["profiles"]["id"], request["profiles"]["digest"]),
+        weights=options.weights,
+        effort=options.effort,
+        known_prompt_tokens=request["known_prompt_tokens"],
+    )
+
+
+# --- The plans worker ------------------------------------------------------------------------------------------------
+
+
+def prepare_variants(bundle_id: int) -> None:
+    """Solves the further levels and stores them; running it again changes nothing. A failure is stored, not raised."""
+    bundle = PlanBundle.objects.filter(pk=bundle_id, state=PlanBundle.State.PREPARING).first()
+    if bundle is None:
+        return
+    try:
+        prepared = _solve(bundle)
+    except Exception as error:  # kept in the row, where people look for it; the broker could only repeat it
+        logger.exception("bundle %s could not be prepared", bundle)
+        _fail(bundle, f"{type(error).__name__}: {error}")
+        return
+    if isinstance(prepared, Infeasible):
+        _fail(bundle, prepared.text)
+        return
+    _store(bundle_id, prepared)
+
+
+def _solve(bundle: PlanBundle) -> tuple[Plan, ...] | Infeasible:
+    """The further variants, named by position, in order of level."""
+    options = PlanOptions.from_json(bundle.request["options"])
+    problem = _problem(bundle.request, options)
+    if structural_key(problem, options.levels) != bundle.key:
+        raise ValueError("its request makes another key now: dyserve was updated meanwhile, a new request plans anew")
+    first = variant_value(bundle.variants.get(index=0), problem.workflow)
+    solved = compile_bundle(problem, options.levels, first=first, time_limit_s=settings.COMPILE_TIME_LIMIT_S)
+    if isinstance(solved, Infeasible):
+        return solved
+    return _further(solved, problem.workflow)
+
+
+def _further(bundle: Bundle, workflow: Workflow) -> tuple[Plan, ...]:
+    return tuple(to_positions(plan, workflow) for plan in bundle.variants[1:])
+
+
+def _store(bundle_id: int, plans: tuple[Plan, ...]) -> None:
+    with transaction.atomic():
+        bundle = PlanBundle.objects.select_for_update().get(pk=bundle_id)
+        if bundle.state != PlanBundle.State.PREPARING:
+            return
+        for index, plan in enumerate(plans, start=1):
+            _store_variant(bundle, index, plan)
+        bundle.state, bundle.ready_at, bundle.error = PlanBundle.State.READY, timezone.now(), ""
+        bundle.save(update_fields=["state", "ready_at", "error"])
+        transaction.on_commit(partial(notify_bundle, bundle_id))
+
+
+def _fail(bundle: PlanBundle, error: str) -> None:
+    PlanBundle.objects.filter(pk=bundle.pk, state=PlanBundle.State.PREPARING).update(
+        state=PlanBundle.State.FAILED, error=error[:2000]
+    )
+
+
+def notify_bundle(bundle_id: int) -> None:
+    """Tells the workers that a bundle is ready. A lost message costs time only: they look again by themselves."""
+    layer = get_channel_layer()
+    message = {"type": "control", "bundles": [bundle_id]}
+    try:
+        async_to_sync(layer.group_send)(CONTROL_GROUP, message)
+    except REDIS_ERRORS as error:
+        logger.warning("bundle %s is ready, but nobody could be told: %s", bundle_id, error)
+
+
+# --- Messages to the plans worker ------------------------------------------------------------------------------------
+
+
+def _enqueue_on_commit(bundle_id: int) -> None:
+    send = partial(send_preparation, bundle_id)
+    transaction.on_commit(lambda: outbox().put(f"the preparation of bundle {bundle_id}", send))
+
+
+def send_preparation(bundle_id: int) -> None:
+    """Sends the task and notes when. Raises one of BROKER_ERRORS."""
+    from planner.tasks import prepare_bundle  # the tasks module imports the services
+
+    prepare_bundle.apply_async(args=(bundle_id,), retry=False)
+    PlanBundle.objects.filter(pk=bundle_id).update(enqueued_at=time.time())
+
+
+def _retry_failed(bundle: PlanBundle) -> None:
+    """A request for a failed bundle has it prepared again, at most once a minute; one of several requests does it."""
+    if bundle.state != PlanBundle.State.FAILED:
+        return
+    now = time.time()
+    due = Q(enqueued_at__isnull=True) | Q(enqueued_at__lt=now - RETRY_FAILED_AFTER_S)
+    rows = PlanBundle.objects.filter(due, pk=bundle.pk, state=PlanBundle.State.FAILED)
+    if rows.update(state=PlanBundle.State.PREPARING, error="", enqueued_at=now):
+        bundle.state = PlanBundle.State.PREPARING
+        _enqueue_on_commit(bundle.pk)
+
+
+def requeue_lost_bundles(now: float | None = None) -> int:
+    """Sends again what was never sent, or was sent a minute ago and is still not prepared; returns how many.
+
+    For the reaper: it may wait for the broker, and stops at the first message that the broker does not take.
+    """
+    now = time.time() if now is None else now
+    created_before = datetime.fromtimestamp(now - UNSENT_AFTER_S, tz=UTC)
+    lost = Q(enqueued_at__isnull=True, created_at__lt=created_before) | Q(enqueued_at__lt=now - LOST_AFTER_S)
+    waiting = PlanBundle.objects.filter(lost, state=PlanBundle.State.PREPARING).order_by("pk")
+    sent = 0
+    for bundle_id in list(waiting.values_list("pk", flat=True)[:100]):
+        try:
+            send_preparation(bundle_id)
+        except BROKER_ERRORS as error:
+            logger.warning("%d bundles wait for the broker: %s", waiting.count(), error)
+            break
+        sent += 1
+    return sent

@@ -1,0 +1,245 @@
+"""An independent check of a plan (ours): every number again from the inputs, sharing no code with the compiler's path.
+
+It reads workflow, profiles, rates and policies directly. What it repeats on purpose: Eq. 2, the reach weight, the
+residual risk, the reference plan, the longest path. Only the vulnerability look-up is the table's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isclose, prod
+
+from planner.compiler.digest import content_digest
+from planner.compiler.plan import Implementation, Plan
+from planner.compiler.policies import Policy
+from planner.compiler.problem import PlanningProblem
+from planner.compiler.profile import PairProfile
+from planner.compiler.vulnerability import fan_in
+from planner.compiler.workflow import LlmNode, Role, Workflow
+
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Numbers:
+    quality: float
+    tau: float
+    work: dict[str, float]
+    cost: float
+
+
+def verify_plan(problem: PlanningProblem, plan: Plan) -> tuple[str, ...]:
+    """Discrepancies between the plan and its problem, each a sentence; empty when the plan is what it says."""
+    illegal = tuple(_illegal(problem, plan))
+    return illegal or tuple(_wrong_numbers(problem, plan))
+
+
+def _illegal(problem: PlanningProblem, plan: Plan) -> Iterator[str]:
+    expected = {node.id for node in problem.workflow.nodes if isinstance(node, LlmNode)}
+    for node_id in sorted(set(plan.assignment) - expected):
+        yield f"{node_id} is assigned but is no LLM node of the workflow"
+    for node_id in sorted(expected - set(plan.assignment)):
+        yield f"LLM node {node_id} has no implementation"
+    for node in problem.workflow.nodes:
+        if isinstance(node, LlmNode) and node.id in plan.assignment:
+            reason = _why_illegal(problem, node, plan.assignment[node.id])
+            if reason:
+                yield f"node {node.id}: {plan.assignment[node.id].label} is not legal: {reason}"
+
+
+def _why_illegal(problem: PlanningProblem, node: LlmNode, impl: Implementation) -> str:
+    serves = {backend.name: backend.model for backend in problem.catalog.backends}
+    policy = problem.policies.get(impl.policy)
+    if policy is None or (node.policies is not None and impl.policy not in node.policies):
+        return f"policy {impl.policy} is not allowed"
+    if serves.get(impl.backend) != impl.model or (node.models is not None and impl.model not in node.models):
+        return f"model {impl.model} on {impl.backend} is not allowed"
+    if "comparable" in policy.requires and node.output.format != "json":
+        return "its outputs cannot be compared"
+    if impl.verifier_model != _verifier(problem, node, impl.model, policy):
+        return f"its verifier must be {_verifier(problem, node, impl.model, policy)}"
+    if impl.verifier_model is not None and serves.get(impl.verifier_backend or "") != impl.verifier_model:
+        return f"backend {impl.verifier_backend} does not serve {impl.verifier_model}"
+    if (impl.verifier_model is None) != (impl.verifier_backend is None):
+        return "a verifier needs a model and a backend"
+    profile = _profile(problem, node, impl)
+    if profile is None:
+        return "the pair is not profiled"
+    return _context_too_short(problem, node, impl, policy, profile)
+
+
+def _verifier(problem: PlanningProblem, node: LlmNode, model: str, policy: Policy) -> str | None:
+    if all(call.model == "base" for stage in policy.stages for call in stage.calls):
+        return None
+    rank = {m.name: m.size_rank for m in problem.catalog.models}
+    served = {backend.model for backend in problem.catalog.backends}
+    larger = [m for m in served if rank[m] > rank[model] and (node.models is None or m in node.models)]
+    return min(larger, key=lambda name: (rank[name], name), default="a larger class")
+
+
+def _profile(problem: PlanningProblem, node: LlmNode, impl: Implementation) -> PairProfile | None:
+    wanted = (node.skill, impl.model, impl.policy, impl.verifier_model, node.thinking)
+    for pair in problem.profiles.pairs:
+        if (pair.skill, pair.model, pair.policy, pair.verifier_model, pair.thinking) == wanted:
+            return pair
+    return None
+
+
+def _prompt(problem: PlanningProblem, node: LlmNode, profile: PairProfile) -> float:
+    if node.id not in problem.known_prompt_tokens:
+        return profile.prompt_tokens
+    known, power = problem.known_prompt_tokens[node.id], 1
+    while power < known:
+        power *= 2
+    return float(power if known else 0)
+
+
+def _context_too_short(
+    problem: PlanningProblem, node: LlmNode, impl: Implementation, policy: Policy, profile: PairProfile
+) -> str:
+    demand = {call.role: call for call in profile.calls}
+    for stage in policy.stages:
+        for call in stage.calls:
+            name = impl.model if call.model == "base" else str(impl.verifier_model)
+            answer = min(demand[call.role].output_tokens, node.max_tokens)
+            room = node.max_tokens if call.answers == "output" else answer
+            need = _prompt(problem, node, profile) + demand[call.role].prompt_tokens + room
+            if need > problem.catalog.model(name).context_tokens:
+                return f"the context of {name} is too short for {need:.0f} tokens"
+    return ""
+
+
+def _numbers(problem: PlanningProblem, node: LlmNode, impl: Implementation) -> _Numbers:
+    """Eq. 2, work and cost of a legal implementation."""
+    profile, policy = _profile(problem, node, impl), problem.policies[impl.policy]
+    if profile is None:
+        raise ValueError(f"{impl.label} of node {node.id} is not profiled")
+    demand = {call.role: call for call in profile.calls}
+    total_s, work, price = 0.0, dict[str, float](), 0.0
+    for stage in policy.stages:
+        longest = likely = 0.0
+        for call in stage.calls:
+            base = call.model == "base"
+            model = problem.catalog.model(impl.model if base else str(impl.verifier_model))
+            rates = problem.catalog.backend(impl.backend if base else str(impl.verifier_backend)).rates
+            tokens_in = _prompt(problem, node, profile) + demand[call.role].prompt_tokens
+            tokens_out = min(demand[call.role].output_tokens, node.max_tokens)
+            seconds = rates.prefill_base_s + rates.prefill_per_token_s * tokens_in
+            seconds += tokens_out / rates.decode_tokens_per_s
+            probability = demand[call.role].probability
+            longest, likely = max(longest, seconds), max(likely, probability)
+            work[model.name] = work.get(model.name, 0.0) + call.count * probability * seconds
+            price += call.count * probability * (tokens_in * model.price_in + tokens_out * model.price_out)
+        total_s += likely * longest
+    return _Numbers(quality=profile.quality, tau=total_s, work=work, cost=price)
+
+
+def _longest_path(workflow: Workflow, durations_s: dict[str, float]) -> float:
+    """By relaxation over the edges: |V| rounds are enough on a DAG."""
+    finish = dict(durations_s)
+    for _ in workflow.nodes:
+        for source, target in workflow.edges:
+            finish[target] = max(finish[target], finish[source] + durations_s[target])
+    return max(finish.values())
+
+
+def _descendants(workflow: Workflow, node_id: str) -> set[str]:
+    found, frontier = {node_id}, [node_id]
+    while frontier:
+        here = frontier.pop()
+        below = {target for source, target in workflow.edges if source == here} - found
+        found |= below
+        frontier.extend(below)
+    return found
+
+
+def _vulnerability(problem: PlanningProblem, node: LlmNode) -> float:
+    edges, output = set(problem.workflow.edges), problem.workflow.output
+    if output not in _descendants(problem.workflow, node.id):
+        return 0.0
+    before = len({source for source, target in edges if target == node.id})
+    last = node.id == output or all(source != node.id for source, _ in edges)
+    role: Role = "terminal" if last else "intermediate" if before else "source"
+    return problem.profiles.vulnerability.lookup(role, node.skill, fan_in(before))
+
+
+def _reference(problem: PlanningProblem, node: LlmNode) -> _Numbers:
+    """Largest legal model, cheapest legal policy, fastest backend, among all implementations by exhaustion."""
+    legal: list[tuple[Implementation, _Numbers]] = []
+    for backend in problem.catalog.backends:
+        for policy in problem.policies.values():
+            verifier = _verifier(problem, node, backend.model, policy)
+            seconds = [b.name for b in problem.catalog.backends if b.model == verifier] if verifier else [None]
+            for second in seconds:
+                impl = Implementation(
+                    model=backend.model,
+                    backend=backend.name,
+                    policy=policy.name,
+                    verifier_model=verifier,
+                    verifier_backend=second,
+                )
+                if not _why_illegal(problem, node, impl):
+                    legal.append((impl, _numbers(problem, node, impl)))
+    rank = {m.name: (m.size_rank, m.name) for m in problem.catalog.models}
+    top = max(rank[impl.model] for impl, _ in legal)
+    largest = [(impl, numbers) for impl, numbers in legal if rank[impl.model] == top]
+    order = list(problem.policies)
+    cheapest = min(largest, key=lambda pair: (pair[1].cost, order.index(pair[0].policy)))[0].policy
+    return min((n for impl, n in largest if impl.policy == cheapest), key=lambda n: n.tau)
+
+
+def _wrong_numbers(problem: PlanningProblem, plan: Plan) -> Iterator[str]:
+    workflow, weights = problem.workflow, problem.weights
+    llm = [node for node in workflow.nodes if isinstance(node, LlmNode)]
+    numbers = {node.id: _numbers(problem, node, plan.assignment[node.id]) for node in llm}
+    references = {node.id: _reference(problem, node) for node in llm}
+    tools = {n.id: float(f"{n.expected_s:.2g}") for n in workflow.nodes if not isinstance(n, LlmNode)}
+    durations = {node_id: value.tau for node_id, value in numbers.items()} | tools
+    risk = {node.id: _vulnerability(problem, node) * (1 - numbers[node.id].quality) for node in llm}
+    count, total = max(1, len(llm)), max(1, len(workflow.nodes) - 1)
+    reach = {n.id: 1 + weights.beta * problem.effort * (len(_descendants(workflow, n.id)) - 1) / total for n in llm}
+
+    def amount(value: _Numbers) -> float:
+        return value.tau if problem.demand == "tau" else sum(value.work.values())
+
+    def term(weight: float, value: float, reference: float) -> float:
+        return -weight * value / reference if reference > 0 else 0.0
+
+    makespan = _longest_path(workflow, durations)
+    t_ref = _longest_path(workflow, dict.fromkeys(tools, 0.0) | {n: v.tau for n, v in references.items()})
+    cost = sum(value.cost for value in numbers.values())
+    demand: dict[str, float] = {}
+    for value in numbers.values():
+        for model, slot_s in value.work.items():
+            demand[model] = demand.get(model, 0.0) + slot_s
+    terms = {
+        "quality": sum(reach[n] * numbers[n].quality for n in numbers) / count,
+        "risk": -weights.lambda_r * sum(risk.values()) / count,
+        "latency": term(weights.lambda_l, makespan, t_ref),
+        "cost": term(weights.lambda_c, cost, sum(v.cost for v in references.values())),
+        "demand": term(
+            plan.level * weights.lambda_d, sum(map(amount, numbers.values())), sum(map(amount, references.values()))
+        ),
+    }
+    yield from _differences("objective", {"": plan.objective}, {"": sum(terms.values())})
+    yield from _differences("term", dict(plan.terms), terms)
+    yield from _differences("makespan_s", {"": plan.makespan_s}, {"": makespan})
+    yield from _differences("estimated_quality", {"": plan.estimated_quality}, {"": prod(1 - r for r in risk.values())})
+    yield from _differences("cost", {"": plan.cost}, {"": cost})
+    yield from _differences("demand", dict(plan.demand), demand)
+    yield from _differences("duration", dict(plan.durations_s), durations)
+    if demand and not isclose(demand.get(plan.dominant_model or "", 0.0), max(demand.values()), rel_tol=TOLERANCE):
+        largest = max(demand, key=lambda name: demand[name])
+        yield f"dominant_model is {plan.dominant_model}, the largest share of work is {largest}"
+    if dict(plan.versions) != dict(problem.versions):
+        yield f"versions are {dict(plan.versions)}, the problem's are {dict(problem.versions)}"
+    if plan.digest != content_digest((plan.level, plan.assignment, plan.versions)):
+        yield f"digest {plan.digest} does not belong to the plan's level, assignment and versions"
+
+
+def _differences(what: str, said: dict[str, float], derived: dict[str, float]) -> Iterator[str]:
+    for name in sorted(set(said) | set(derived)):
+        ours, theirs = derived.get(name), said.get(name)
+        if ours is None or theirs is None or not isclose(ours, theirs, rel_tol=TOLERANCE, abs_tol=1e-9):
+            yield f"{what} {name}".rstrip() + f" is {theirs}, the inputs give {ours}"

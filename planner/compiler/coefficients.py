@@ -1,0 +1,152 @@
+"""Coefficients of the ILP (paper 4.3, first half of Algorithm 1): built once per problem, they serve every level.
+
+    f_n(o,p) = v_n * r(s_n, m, p)                                            residual risk   [paper]
+    rho(n)   = 1 + beta * e * (|R(n)| - 1) / (|V| - 1),  1 if |V| = 1        reach           [paper]
+
+Normalisation by a reference plan is ours: largest legal model, fastest of its backends, cheapest legal policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from planner.compiler.critical_path import makespan_s
+from planner.compiler.durations import cost, tau, work
+from planner.compiler.legality import Legal, LegalImplementations
+from planner.compiler.plan import Implementation, Infeasible
+from planner.compiler.vulnerability import vulnerability
+from planner.compiler.workflow import LlmNode, ToolNode, Workflow
+
+if TYPE_CHECKING:
+    from planner.compiler.problem import PlanningProblem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One legal implementation with its numbers: one binary x[n,o,p] of the ILP.
+
+    `duration_s` is tau, `work` slot-seconds per model class, `demand` what D counts (their sum, or tau).
+    """
+
+    implementation: Implementation
+    quality: float
+    error_rate: float
+    residual_risk: float
+    duration_s: float
+    work: Mapping[str, float]
+    demand: float
+    cost: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCoefficients:
+    rho: float
+    vulnerability: float
+    columns: tuple[Column, ...]
+
+    def column(self, implementation: Implementation) -> Column | None:
+        return next((c for c in self.columns if c.implementation == implementation), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coefficients:
+    """`nodes` in file order of the LLM nodes; `tool_s` the planned seconds of the tool nodes.
+
+    `t_ref`, `k_ref`, `d_ref` belong to the reference plan; `t_ref` takes tools as 0 s.
+    """
+
+    problem: PlanningProblem
+    nodes: Mapping[str, NodeCoefficients]
+    tool_s: Mapping[str, float]
+    t_ref: float
+    k_ref: float
+    d_ref: float
+
+    def gain(self, node: NodeCoefficients, column: Column, level: float) -> float:
+        """What one column adds to the objective; all of it but the makespan's term is separable by node."""
+        w, count = self.problem.weights, len(self.nodes)
+        return (
+            (node.rho * column.quality - w.lambda_r * column.residual_risk) / count
+            - per_reference(w.lambda_c, self.k_ref) * column.cost
+            - level * per_reference(w.lambda_d, self.d_ref) * column.demand
+        )
+
+    @property
+    def latency_price(self) -> float:
+        """Objective per second of makespan."""
+        return per_reference(self.problem.weights.lambda_l, self.t_ref)
+
+
+def per_reference(weight: float, reference: float) -> float:
+    """weight / reference; a fleet without prices (reference 0) has no such term."""
+    return weight / reference if reference > 0 else 0.0
+
+
+def reach_weight(workflow: Workflow, node_id: str, *, beta: float, effort: float) -> float:
+    """rho(n)."""
+    total = len(workflow.nodes)
+    return 1.0 if total == 1 else 1.0 + beta * effort * (len(workflow.reachable[node_id]) - 1) / (total - 1)
+
+
+def planned_tool_s(node: ToolNode) -> float:
+    """`expected_s` rounded to two significant digits, the grain of the bundle cache."""
+    return float(f"{node.expected_s:.2g}")
+
+
+def build_coefficients(problem: PlanningProblem) -> Coefficients | Infeasible:
+    """Infeasible when some LLM node has no legal implementation, with a reason for each such node."""
+    nodes: dict[str, NodeCoefficients] = {}
+    reasons: list[str] = []
+    for node in problem.workflow.llm_nodes:
+        options = LegalImplementations(problem, node)
+        found = _node_coefficients(problem, node, options)
+        if found.columns:
+            nodes[node.id] = found
+        else:
+            reasons.append(f"node {node.id} has no legal implementation: {'; '.join(options.refused)}")
+    if reasons:
+        return Infeasible(reasons=tuple(reasons))
+    reference = {node_id: reference_column(problem, node.columns) for node_id, node in nodes.items()}
+    no_tools = {node.id: 0.0 for node in problem.workflow.tool_nodes}
+    return Coefficients(
+        problem=problem,
+        nodes=nodes,
+        tool_s={node.id: planned_tool_s(node) for node in problem.workflow.tool_nodes},
+        t_ref=makespan_s(problem.workflow, no_tools | {n: c.duration_s for n, c in reference.items()}),
+        k_ref=sum(column.cost for column in reference.values()),
+        d_ref=sum(column.demand for column in reference.values()),
+    )
+
+
+def _node_coefficients(problem: PlanningProblem, node: LlmNode, options: LegalImplementations) -> NodeCoefficients:
+    v = vulnerability(problem.workflow, node.id, node.skill, problem.profiles.vulnerability)
+    return NodeCoefficients(
+        rho=reach_weight(problem.workflow, node.id, beta=problem.weights.beta, effort=problem.effort),
+        vulnerability=v,
+        columns=tuple(_column(problem, v, legal) for legal in options),
+    )
+
+
+def _column(problem: PlanningProblem, v: float, legal: Legal) -> Column:
+    per_model, duration = work(legal.stages), tau(legal.stages)
+    return Column(
+        implementation=legal.implementation,
+        quality=legal.profile.quality,
+        error_rate=legal.profile.error_rate,
+        residual_risk=v * legal.profile.error_rate,
+        duration_s=duration,
+        work=per_model,
+        demand=duration if problem.demand == "tau" else sum(per_model.values()),
+        cost=cost(legal.stages),
+    )
+
+
+def reference_column(problem: PlanningProblem, columns: tuple[Column, ...]) -> Column:
+    """Largest legal model, its cheapest legal policy, then the fastest of its backends (ties: declaration order)."""
+    rank = {model.name: (model.size_rank, model.name) for model in problem.catalog.models}
+    largest = max((c.implementation.model for c in columns), key=lambda name: rank[name])
+    of_model = [c for c in columns if c.implementation.model == largest]
+    cheapest = min(of_model, key=lambda c: c.cost).implementation.policy
+    return min((c for c in of_model if c.implementation.policy == cheapest), key=lambda c: c.duration_s)

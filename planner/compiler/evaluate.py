@@ -1,0 +1,79 @@
+"""The value of an assignment: the objective's terms and a plan's annotations, from the coefficients alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from planner.compiler.coefficients import Coefficients, Column, per_reference
+from planner.compiler.critical_path import makespan_s
+
+Choice = Mapping[str, Column]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """`terms` carry their weights and signs and add up to `objective`; `demand` is work per model class."""
+
+    terms: Mapping[str, float]
+    estimated_quality: float
+    makespan_s: float
+    cost: float
+    demand: Mapping[str, float]
+    dominant_model: str | None
+    durations_s: Mapping[str, float]
+
+    @property
+    def objective(self) -> float:
+        return sum(self.terms.values())
+
+
+def evaluate(coefficients: Coefficients, choice: Choice, level: float) -> Evaluation:
+    """`choice` gives every LLM node its column; the makespan is re-evaluated on the whole DAG."""
+    workflow = coefficients.problem.workflow
+    chosen = {node.id: choice[node.id] for node in workflow.llm_nodes}
+    durations = {
+        node.id: chosen[node.id].duration_s if node.id in chosen else coefficients.tool_s[node.id]
+        for node in workflow.nodes
+    }
+    total_s = makespan_s(workflow, durations)
+    demand = _work_per_model(chosen)
+    return Evaluation(
+        terms=_terms(coefficients, chosen, level, total_s),
+        estimated_quality=prod(1.0 - column.residual_risk for column in chosen.values()),
+        makespan_s=total_s,
+        cost=sum(column.cost for column in chosen.values()),
+        demand=demand,
+        dominant_model=_dominant(coefficients, demand),
+        durations_s=durations,
+    )
+
+
+def _terms(coefficients: Coefficients, chosen: Choice, level: float, total_s: float) -> dict[str, float]:
+    w, count = coefficients.problem.weights, max(1, len(chosen))
+    quality = sum(coefficients.nodes[n].rho * column.quality for n, column in chosen.items())
+    risk = sum(column.residual_risk for column in chosen.values())
+    cost = sum(column.cost for column in chosen.values())
+    demand = sum(column.demand for column in chosen.values())
+    return {
+        "quality": quality / count,
+        "risk": -w.lambda_r * risk / count,
+        "latency": -coefficients.latency_price * total_s,
+        "cost": -per_reference(w.lambda_c, coefficients.k_ref) * cost,
+        "demand": -level * per_reference(w.lambda_d, coefficients.d_ref) * demand,
+    }
+
+
+def _work_per_model(chosen: Choice) -> dict[str, float]:
+    demand: dict[str, float] = {}
+    for column in chosen.values():
+        for model, slot_s in column.work.items():
+            demand[model] = demand.get(model, 0.0) + slot_s
+    return demand
+
+
+def _dominant(coefficients: Coefficients, demand: Mapping[str, float]) -> str | None:
+    """The class with the largest share of planned work (paper 4.4); ties go to the larger class."""
+    catalog = coefficients.problem.catalog
+    return max(demand, key=lambda name: (demand[name], catalog.model(name).size_rank, name), default=None)

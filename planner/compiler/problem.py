@@ -1,0 +1,63 @@
+"""One planning problem as a value: everything that the compiler reads, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Literal
+
+from fleet.serving.catalog import Catalog
+from planner.compiler.coefficients import Coefficients, build_coefficients
+from planner.compiler.digest import content_digest
+from planner.compiler.plan import Infeasible
+from planner.compiler.policies import POLICIES, Policy
+from planner.compiler.profile import ProfileSet
+from planner.compiler.weights import DEFAULT_EFFORT, Weights
+from planner.compiler.workflow import LlmNode, Workflow
+
+DemandMeasure = Literal["work", "tau"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanningProblem:
+    """`known_prompt_tokens`: lengths of prompts that are known already, by node id; the others use the profile's mean.
+
+    `demand` chooses D: `work` in slot-seconds (MATH.md), or the paper's sum of tau for comparison. Coefficients are
+    built once and serve every level. Raises ValueError on an effort outside [0, 1] and on a prompt length that is
+    negative or does not belong to an LLM node.
+    """
+
+    workflow: Workflow
+    catalog: Catalog
+    profiles: ProfileSet
+    policies: Mapping[str, Policy] = field(default_factory=lambda: POLICIES)
+    weights: Weights = field(default_factory=Weights)
+    effort: float = DEFAULT_EFFORT
+    known_prompt_tokens: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    demand: DemandMeasure = "work"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.effort <= 1:
+            raise ValueError(f"effort must lie in [0, 1], got {self.effort}")
+        for node_id, tokens in self.known_prompt_tokens.items():
+            if not isinstance(self.workflow.by_id.get(node_id), LlmNode):
+                raise ValueError(f"known_prompt_tokens names {node_id}, which is no LLM node of the workflow")
+            if tokens < 0:
+                raise ValueError(f"known_prompt_tokens of {node_id} must not be negative, got {tokens}")
+
+    @cached_property
+    def coefficients(self) -> Coefficients | Infeasible:
+        return build_coefficients(self)
+
+    @cached_property
+    def versions(self) -> Mapping[str, str]:
+        """What a plan of this problem was compiled from."""
+        return MappingProxyType(
+            {
+                "profiles": self.profiles.version,
+                "catalog": self.catalog.version,
+                "policies": content_digest(tuple(self.policies.values())),
+            }
+        )

@@ -1,0 +1,22 @@
+"""The planner's pages: workflows with their versions and plans, and profiles."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from planner.views import plans, profiles, uploads, workflows
+
+app_name = "planner"
+urlpatterns = [
+    path("workflows/", workflows.workflow_list, name="workflows"),
+    path("workflows/upload/", uploads.upload, name="upload"),
+    path("workflows/preview/", uploads.preview, name="preview"),
+    path("workflows/<int:workflow_id>/", workflows.workflow, name="workflow"),
+    path("workflows/versions/<int:version_id>/", workflows.version, name="version"),
+    path("workflows/versions/<int:version_id>/document/", workflows.document, name="document"),
+    path("workflows/versions/<int:version_id>/plans/", plans.compile_plans, name="plans"),
+    path("workflows/versions/<int:version_id>/plans/<int:bundle_id>/", plans.prepared, name="prepared"),
+    path("workflows/versions/<int:version_id>/plans/<int:bundle_id>/why/", plans.why, name="why"),
+    path("workflows/versions/<int:version_id>/plans/<int:bundle_id>/compare/", plans.compare, name="compare"),
+    path("profiles/", profiles.profiles, name="profiles"),
+]

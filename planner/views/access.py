@@ -1,0 +1,31 @@
+"""Whose rows a page may show."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest
+
+from planner.models import PlanBundle, WorkflowVersion
+
+
+def signed_in(request: HttpRequest) -> User:
+    """The user of a view behind `login_required`."""
+    return cast(User, request.user)
+
+
+def own_version(request: HttpRequest, version_id: int) -> WorkflowVersion:
+    """A version of the user's, inline ones included; somebody else's does not exist."""
+    versions = WorkflowVersion.objects.select_related("workflow").filter(owner_id=signed_in(request).pk)
+    version = versions.filter(pk=version_id).first()
+    if version is None:
+        raise Http404("There is no such version.")
+    return version
+
+
+def bundle_of(bundle_id: int) -> PlanBundle:
+    bundle = PlanBundle.objects.select_related("fleet").filter(pk=bundle_id).first()
+    if bundle is None:
+        raise Http404("There is no such bundle.")
+    return bundle

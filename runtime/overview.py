@@ -1,0 +1,75 @@
+"""What the overview page shows of a user's runs and of the fleet, as one JSON document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Count, Q, QuerySet
+
+from fleet.consumers import pressure_message
+from runtime.engine.events import RunState
+from runtime.listing import listed, workflow_name
+from runtime.models import LedgerEntry, Run
+from runtime.selectors import runs_for
+
+RECENT_RUNS = 20
+RECENT_SWITCHES = 10
+WINDOW_S = 3600.0
+ACTIVE = (RunState.QUEUED, RunState.RUNNING)
+
+
+def overview(user: User, now: float) -> dict[str, Any]:
+    """`counts` are of runs in each active state and of those that ended within `window_s`; times in epoch seconds."""
+    runs = runs_for(user)
+    pressure = pressure_message(now)
+    return {
+        "type": "overview",
+        "server_time": now,
+        "window_s": WINDOW_S,
+        "counts": _counts(runs, now),
+        "runs": [run_row(run) for run in listed(runs).order_by("-pk")[:RECENT_RUNS]],
+        "switches": _switches(user),
+        "fleet": pressure["fleet"],
+        "loads": pressure["pressure"]["classes"] if pressure["pressure"] else [],
+        "pressure_at": pressure["pressure"]["at"] if pressure["pressure"] else None,
+    }
+
+
+def _counts(runs: QuerySet[Run], now: float) -> dict[str, int]:
+    recent = Q(state__in=ACTIVE) | Q(finished_at__gte=now - WINDOW_S)
+    found = runs.filter(recent).order_by().values("state").annotate(count=Count("pk")).values_list("state", "count")
+    return {state.value: 0 for state in RunState} | dict(found)
+
+
+def run_row(run: Run) -> dict[str, Any]:
+    """One line of a list of runs; `run` comes from `listed`."""
+    return {
+        "id": run.pk,
+        "workflow": workflow_name(run),
+        "state": run.state,
+        "nodes_done": run.nodes_done,
+        "nodes_total": run.nodes_total,
+        "active_variant": run.active_variant,
+        "switches": run.switches,
+        "accepted_at": run.accepted_at.timestamp(),
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+        "late": run.late,
+    }
+
+
+def _switches(user: User) -> list[dict[str, Any]]:
+    rows = LedgerEntry.objects.filter(run__in=runs_for(user).order_by(), to_variant__isnull=False)
+    return [
+        {
+            "run": row.run_id,
+            "seq": row.seq,
+            "at": row.at,
+            "from_variant": row.active_variant,
+            "to_variant": row.to_variant,
+            "reason": row.reason,
+            "text": row.text,
+        }
+        for row in rows.order_by("-pk")[:RECENT_SWITCHES]
+    ]

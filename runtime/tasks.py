@@ -1,0 +1,33 @@
+"""Celery tasks of the runtime: each takes ids and calls one service."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from celery import shared_task
+from celery.signals import worker_shutting_down
+
+from runtime import composition, services
+
+logger = logging.getLogger(__name__)
+
+
+@shared_task(name="runtime.tasks.execute_run")
+def execute_run(run_id: str) -> None:
+    """Blocks its thread until the run has ended or was let go: so the broker keeps what this process cannot take."""
+    composition.worker().execute(run_id)
+
+
+@shared_task(name="runtime.tasks.housekeeping")
+def housekeeping() -> None:
+    """Deletes what has outlived its time; the reaper asks for it every few minutes."""
+    logger.info("deleted %d old idempotency keys", services.forget_old_keys())
+
+
+@worker_shutting_down.connect
+def let_go(**_: Any) -> None:
+    """Without it a worker that was told to stop would hang until its last run ends."""
+    worker = composition.started_worker()
+    if worker is not None:
+        worker.drain()

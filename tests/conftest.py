@@ -1,0 +1,73 @@
+"""Fixtures that every part of the suite shares. In CI a missing service is a failure, never a skip."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from django.conf import settings
+
+from dyserve_site.supervisor import valkey as embedded
+
+SHARED_DATA = Path(settings.BASE_DIR).parent / "shared" / "data"
+
+
+def missing(what: str) -> None:
+    """Skips, or fails in CI."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{what} is required in CI")
+    pytest.skip(what)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real workflow files, traces and recordings beside the project; a test skips where they are absent."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip("the folder shared/data is not beside the project")
+    return SHARED_DATA
+
+
+def start_valkey(socket: Path, data: Path) -> subprocess.Popen[bytes]:
+    """A real server that answers when this returns."""
+    process = subprocess.Popen(embedded.command(socket, data), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    client = redis.Redis(
+        unix_socket_path=str(socket),
+        retry=redis.retry.Retry(redis.backoff.ConstantBackoff(0.02), retries=500),
+        retry_on_error=[redis.exceptions.ConnectionError],
+    )
+    try:
+        client.ping()
+    finally:
+        client.close()
+    return process
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="session")
+def _valkey_server() -> Iterator[str]:
+    socket = settings.EMBEDDED_REDIS_SOCKET
+    assert socket is not None
+    process = start_valkey(socket, Path(settings.HOME) / "valkey")
+    yield settings.REDIS_URL
+    stop(process)
+
+
+@pytest.fixture
+def valkey(_valkey_server: str) -> str:
+    """The URL of a real, empty Valkey, the one that the settings name."""
+    client = redis.Redis.from_url(_valkey_server)
+    client.flushall()
+    client.close()
+    return _valkey_server

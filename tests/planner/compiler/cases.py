@@ -1,0 +1,191 @@
+"""Small fleets, profiles and workflows for compiler tests, a brute-force solver, and hypothesis strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+
+from hypothesis import strategies as st
+
+from fleet.serving.catalog import Backend, Catalog, ModelClass
+from fleet.serving.rates import ServiceRates
+from planner.compiler.coefficients import Coefficients
+from planner.compiler.evaluate import Choice, Evaluation, evaluate
+from planner.compiler.plan import Bundle, Infeasible, Plan
+from planner.compiler.policies import POLICIES, Policy
+from planner.compiler.problem import PlanningProblem
+from planner.compiler.profile import CallDemand, PairProfile, ProfileSet
+from planner.compiler.vulnerability import VulnerabilityCell, VulnerabilityTable
+from planner.compiler.workflow import LlmNode, OutputSpec, ToolNode, Workflow
+
+SMALL, MIDDLE, LARGE = "qwen3.5-4b", "qwen3.5-9b", "qwen3.5-27b"
+
+
+def rates(decode: float, prefill: float = 30000.0, base_s: float = 0.02) -> ServiceRates:
+    return ServiceRates(
+        decode_tokens_per_s=decode,
+        prefill_base_s=base_s,
+        prefill_per_token_s=1 / prefill,
+        concurrency=16,
+        capacity=32,
+        source="illustrative",
+    )
+
+
+def model(name: str, rank: int, billions: float, context_tokens: int = 32768) -> ModelClass:
+    return ModelClass(
+        name=name,
+        size_rank=rank,
+        parameters_b=billions,
+        context_tokens=context_tokens,
+        price_in=billions / 1000,
+        price_out=billions / 1000,
+    )
+
+
+def h200_catalog(version: str = "test-1", context_tokens: int = 32768) -> Catalog:
+    """Three classes, one backend each, with round H200 rates."""
+    classes = ((SMALL, 1, 4.0, 260.0, 60000.0), (MIDDLE, 2, 9.0, 150.0, 34000.0), (LARGE, 3, 27.0, 55.0, 12000.0))
+    return Catalog(
+        models=tuple(model(name, rank, size, context_tokens) for name, rank, size, _, _ in classes),
+        backends=tuple(
+            Backend(name=f"h200-{name}", model=name, hardware="h200", rates=rates(decode, prefill))
+            for name, _, _, decode, prefill in classes
+        ),
+        version=version,
+    )
+
+
+def pair(
+    skill: str = "plan",
+    model: str = LARGE,
+    policy: Policy | str = "none",
+    quality: float = 0.8,
+    *,
+    output_tokens: float = 200,
+    prompt_tokens: float = 100,
+    rejects: float = 0.25,
+    verifier_model: str | None = None,
+    thinking: bool = False,
+) -> PairProfile:
+    """Every role of the policy with the same demand; conditional stages happen with probability `rejects`."""
+    graph = POLICIES[policy] if isinstance(policy, str) else policy
+    return PairProfile(
+        skill=skill,
+        model=model,
+        policy=graph.name,
+        quality=quality,
+        samples=100,
+        interval=(0.0, 1.0),
+        prompt_tokens=prompt_tokens,
+        verifier_model=verifier_model,
+        thinking=thinking,
+        calls=tuple(
+            CallDemand(
+                role=call.role,
+                prompt_tokens=50 if call.reads else 0,
+                output_tokens=output_tokens if call.answers == "output" else 20,
+                probability=rejects if stage.when == "rejected" else 1.0,
+            )
+            for stage in graph.stages
+            for call in stage.calls
+        ),
+    )
+
+
+def profile_set(pairs: Sequence[PairProfile], vulnerability: float = 0.4, version: str = "p1") -> ProfileSet:
+    """One vulnerability for every node."""
+    cell = VulnerabilityCell(role="source", skill="any", fan_in="0", pairs=1000, flips=round(1000 * vulnerability))
+    return ProfileSet(version=version, pairs=tuple(pairs), vulnerability=VulnerabilityTable(cells=(cell,)))
+
+
+def llm(node_id: str, skill: str = "plan", **options: object) -> LlmNode:
+    return LlmNode(id=node_id, skill=skill, prompt="...", **options)  # type: ignore[arg-type]  # test shorthand
+
+
+def tool(node_id: str, expected_s: float = 1.0) -> ToolNode:
+    return ToolNode(id=node_id, tool="template", expected_s=expected_s)
+
+
+JSON_OUTPUT = OutputSpec(format="json")
+
+
+def workflow(*nodes: LlmNode | ToolNode, edges: Sequence[tuple[str, str]] = (), output: str | None = None) -> Workflow:
+    return Workflow(name="case", nodes=nodes, edges=tuple(edges), output=output or nodes[-1].id)
+
+
+def coefficients_of(problem: PlanningProblem) -> Coefficients:
+    coefficients = problem.coefficients
+    assert not isinstance(coefficients, Infeasible), coefficients.text
+    return coefficients
+
+
+def planned(plan: Plan | Infeasible) -> Plan:
+    assert isinstance(plan, Plan), plan.text
+    return plan
+
+
+def bundled(bundle: Bundle | Infeasible) -> Bundle:
+    assert isinstance(bundle, Bundle), bundle.text
+    return bundle
+
+
+def all_choices(coefficients: Coefficients) -> Iterator[Choice]:
+    """Every assignment there is."""
+    ids = list(coefficients.nodes)
+    for columns in product(*(coefficients.nodes[node_id].columns for node_id in ids)):
+        yield dict(zip(ids, columns, strict=True))
+
+
+def brute_force(coefficients: Coefficients, level: float) -> Evaluation:
+    return max((evaluate(coefficients, c, level) for c in all_choices(coefficients)), key=lambda e: e.objective)
+
+
+def longest_path_by_enumeration(workflow: Workflow, durations_s: Mapping[str, float]) -> float:
+    """The longest path, found by walking every path."""
+
+    def from_node(node_id: str) -> float:
+        below = [from_node(after) for after in workflow.successors[node_id]]
+        return durations_s[node_id] + max(below, default=0.0)
+
+    return max(from_node(node.id) for node in workflow.nodes)
+
+
+@st.composite
+def workflows(draw: st.DrawFn, max_nodes: int = 4) -> Workflow:
+    """Random DAGs of LLM and tool nodes with at least one LLM node."""
+    count = draw(st.integers(1, max_nodes))
+    kinds = draw(st.lists(st.booleans(), min_size=count, max_size=count).filter(any))
+    nodes = [
+        llm(f"n{i}", draw(st.sampled_from(["plan", "code"])), max_tokens=draw(st.sampled_from([64, 1024])))
+        if is_llm
+        else tool(f"n{i}", draw(st.sampled_from([0.0, 0.5, 3.0])))
+        for i, is_llm in enumerate(kinds)
+    ]
+    possible = [(f"n{i}", f"n{j}") for j in range(count) for i in range(j)]
+    edges = draw(st.lists(st.sampled_from(possible), unique=True)) if possible else []
+    return workflow(*nodes, edges=edges, output=f"n{draw(st.integers(0, count - 1))}")
+
+
+POLICIES_IN_CASES = ("none", "self_check", "multi_critique")
+
+
+@st.composite
+def problems(draw: st.DrawFn, max_nodes: int = 4) -> PlanningProblem:
+    """Random problems of two classes x three policies (six columns a node) with random profiles and weights."""
+    catalog = h200_catalog()
+    small_fleet = Catalog(models=catalog.models[1:], backends=catalog.backends[1:], version="two")
+    qualities = st.floats(0.3, 1.0).map(lambda q: round(q, 3))
+    pairs = [
+        pair(skill, name, policy, draw(qualities), output_tokens=draw(st.integers(20, 900)))
+        for skill in ("plan", "code")
+        for name in (MIDDLE, LARGE)
+        for policy in POLICIES_IN_CASES
+    ]
+    return PlanningProblem(
+        workflow=draw(workflows(max_nodes)),
+        catalog=small_fleet,
+        profiles=profile_set(pairs, draw(st.floats(0.0, 1.0))),
+        effort=draw(st.floats(0.0, 1.0)),
+        demand=draw(st.sampled_from(["work", "tau"])),
+    )

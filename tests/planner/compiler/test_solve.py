@@ -1,0 +1,197 @@
+"""CBC's plans against brute force, and what holds of every plan."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from planner.compiler.bundle import compile_bundle
+from planner.compiler.certificate import verify_plan
+from planner.compiler.evaluate import evaluate
+from planner.compiler.fallback import incumbent, upper_bound
+from planner.compiler.plan import Infeasible, Plan
+from planner.compiler.problem import PlanningProblem
+from planner.compiler.solve import Solution, compile_plan, decode, logged_bound, plan_digest
+from planner.compiler.weights import Weights
+from tests.planner.compiler.cases import (
+    LARGE,
+    MIDDLE,
+    brute_force,
+    bundled,
+    coefficients_of,
+    h200_catalog,
+    llm,
+    longest_path_by_enumeration,
+    pair,
+    planned,
+    problems,
+    profile_set,
+    tool,
+    workflow,
+)
+
+sampled = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+
+
+@sampled
+@given(problem=problems())
+def test_the_plan_is_optimal(problem: PlanningProblem) -> None:
+    for level in (0.0, 3.0):
+        plan = planned(compile_plan(problem, level))
+        assert plan.objective == pytest.approx(brute_force(coefficients_of(problem), level).objective, abs=1e-7)
+        assert plan.gap == 0.0
+
+
+@sampled
+@given(problem=problems(max_nodes=6))
+def test_every_plan_is_what_it_says(problem: PlanningProblem) -> None:
+    plan = planned(compile_plan(problem, 1.5))
+    assert set(plan.assignment) == {node.id for node in problem.workflow.llm_nodes}
+    assert plan.makespan_s == pytest.approx(longest_path_by_enumeration(problem.workflow, plan.durations_s))
+    assert sum(plan.terms.values()) == pytest.approx(plan.objective)
+    assert verify_plan(problem, plan) == ()
+
+
+@sampled
+@given(problem=problems(max_nodes=6))
+def test_demand_never_rises_with_the_level(problem: PlanningProblem) -> None:
+    """D is what L penalises: work, or the sum of tau where the problem says so."""
+    demands = []
+    for level in (0.0, 0.5, 1.5, 3.0, 6.0):
+        plan = planned(compile_plan(problem, level))
+        nodes = coefficients_of(problem).nodes
+        columns = [nodes[n].column(impl) for n, impl in plan.assignment.items()]
+        demands.append(sum(column.demand for column in columns if column is not None))
+    for lower, higher in pairwise(demands):
+        assert higher <= lower * (1 + 1e-4) + 1e-6
+
+
+@sampled
+@given(problem=problems(max_nodes=6))
+def test_the_fallback_brackets_the_optimum(problem: PlanningProblem) -> None:
+    coefficients = coefficients_of(problem)
+    plan = planned(compile_plan(problem, 1.5))
+    assert upper_bound(coefficients, 1.5) >= plan.objective - 1e-9
+    assert evaluate(coefficients, incumbent(coefficients, 1.5), 1.5).objective <= plan.objective + 1e-7
+
+
+def wide_problem(count: int) -> PlanningProblem:
+    """A chain of forks that CBC cannot finish in no time."""
+    names = [f"n{i}" for i in range(count)]
+    pairs = [
+        pair(f"s{i}", name, policy, 0.5 + 0.4 * ((7 * i + 3 * p + 11 * m) % 10) / 10, output_tokens=90 + 53 * (i % 7))
+        for i in range(count)
+        for m, name in enumerate((MIDDLE, LARGE))
+        for p, policy in enumerate(("none", "self_check", "self_refine", "multi_critique", "debate"))
+    ]
+    nodes = [llm(name, f"s{i}") for i, name in enumerate(names)]
+    edges = [(names[i], names[j]) for i in range(count) for j in (i + 2, i + 3) if j < count]
+    return PlanningProblem(
+        workflow=workflow(*nodes, edges=edges),
+        catalog=h200_catalog(),
+        profiles=profile_set(pairs),
+        weights=Weights(lambda_l=0.4),
+    )
+
+
+def test_without_time_the_fallback_comes_with_its_proven_gap() -> None:
+    """A limit of 0 s is the one that no machine is fast enough for."""
+    problem = wide_problem(60)
+    hurried = planned(compile_plan(problem, 0.0, time_limit_s=0))
+    patient = planned(compile_plan(problem, 0.0, time_limit_s=60))
+    assert hurried.solver == "fallback"
+    assert hurried.objective <= patient.objective + 1e-7
+    assert 0 < hurried.gap < 0.1
+    assert hurried.objective + hurried.gap * abs(hurried.objective) >= patient.objective - 1e-7
+    assert verify_plan(problem, hurried) == ()
+
+
+def test_an_incumbent_carries_its_distance_to_the_bound() -> None:
+    coefficients = coefficients_of(wide_problem(4))
+    choice = incumbent(coefficients, 0.0)
+    best = evaluate(coefficients, choice, 0.0).objective
+    plan = decode(coefficients, Solution(choice=choice, solver="cbc", bound=best * 1.05), 0.0)
+    assert plan.gap == pytest.approx(0.05)
+
+
+def test_the_solvers_own_bound_is_read_from_its_log() -> None:
+    log = "Result - Stopped on time limit\n\nObjective value:  251.867\nUpper bound:      267.440\nGap: -0.06\n"
+    assert logged_bound(log) == pytest.approx(0.26744)
+    assert logged_bound("Result - Stopped on time limit\n") == float("inf")
+
+
+def test_one_node_workflow_and_timer() -> None:
+    ticks = iter([10.0, 12.5])
+    problem = PlanningProblem(workflow=workflow(llm("only")), catalog=h200_catalog(), profiles=profile_set([pair()]))
+    plan = planned(compile_plan(problem, 0.0, timer=lambda: next(ticks)))
+    assert plan.solve_s == 2.5
+    assert plan.assignment["only"].label == f"{LARGE}.none"
+    assert coefficients_of(problem).nodes["only"].rho == 1.0
+
+
+def test_a_workflow_of_tools_needs_no_solve() -> None:
+    problem = PlanningProblem(
+        workflow=workflow(tool("a", 2.0), tool("b", 3.0), edges=[("a", "b")]),
+        catalog=h200_catalog(),
+        profiles=profile_set([pair()]),
+    )
+    plan = planned(compile_plan(problem, 1.5))
+    assert (plan.assignment, plan.solver, plan.makespan_s, plan.dominant_model) == ({}, "none", 5.0, None)
+    assert (plan.estimated_quality, plan.objective) == (1.0, 0.0)
+    assert verify_plan(problem, plan) == ()
+
+
+def test_every_unplannable_node_is_named_with_a_remedy() -> None:
+    problem = PlanningProblem(
+        workflow=workflow(llm("a", "dancing"), llm("b", models=("gpt-9",)), llm("c")),
+        catalog=h200_catalog(),
+        profiles=profile_set([pair()]),
+    )
+    result = compile_plan(problem, 0.0)
+    assert isinstance(result, Infeasible)
+    assert "node a" in result.reasons[0]
+    assert "profiled skills: plan" in result.reasons[0]
+    assert "node b" in result.reasons[1]
+    assert "gpt-9" in result.reasons[1]
+    assert len(result.reasons) == 2
+    assert isinstance(compile_bundle(problem), Infeasible)
+
+
+def test_a_free_fleet_has_no_cost_term() -> None:
+    catalog = h200_catalog()
+    free = replace(catalog, models=tuple(replace(m, price_in=0.0, price_out=0.0) for m in catalog.models))
+    problem = PlanningProblem(workflow=workflow(llm("a")), catalog=free, profiles=profile_set([pair()]))
+    plan = planned(compile_plan(problem, 0.0))
+    assert plan.terms["cost"] == 0.0
+    assert verify_plan(problem, plan) == ()
+
+
+def test_levels_must_not_be_negative() -> None:
+    problem = PlanningProblem(workflow=workflow(llm("a")), catalog=h200_catalog(), profiles=profile_set([pair()]))
+    with pytest.raises(ValueError, match="level must not be negative"):
+        compile_plan(problem, -1.0)
+
+
+def test_compiling_in_threads_gives_the_same_plans_and_leaves_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    problem = wide_problem(8)
+    alone = bundled(compile_bundle(problem))
+    with ThreadPoolExecutor(4) as pool:
+        bundles = [bundled(b) for b in pool.map(lambda _: compile_bundle(wide_problem(8)), range(4))]
+    for bundle in bundles:
+        assert [v.digest for v in bundle.variants] == [v.digest for v in alone.variants]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_digest_ignores_how_the_plan_was_found() -> None:
+    plan: Plan = planned(compile_plan(wide_problem(4), 0.0))
+    assert plan_digest(replace(plan, solve_s=9.0, solver="other", gap=0.1)) == plan.digest
+    assert plan_digest(replace(plan, level=3.0)) != plan.digest
+    assert Plan.from_json(plan.to_json()) == plan
