@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dyserve_site.client import Client, Run
-from dyserve_site.supervisor.ports import emulator_base, taken
+from dyserve_site.supervisor.ports import EMULATED_REPLICAS, emulator_base, taken
 from dyserve_site.supervisor.prepare import demo_workflows
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 10.0
-FIRST_PORT, LAST_PORT, EMULATED_PORTS = 20_000, 29_000, 8
+FIRST_PORT, LAST_PORT = 20_000, 29_000
 Progress = Callable[[int, int], None]
 
 
@@ -86,7 +86,7 @@ def free_port() -> int:
     while True:
         port = FIRST_PORT + secrets.randbelow(LAST_PORT - FIRST_PORT)
         base = emulator_base(port)
-        if not taken("127.0.0.1", [port, *range(base, base + EMULATED_PORTS)]):
+        if not taken("127.0.0.1", [port, *range(base, base + EMULATED_REPLICAS)]):
             return port
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import plotly
 from csp.constants import NONE, SELF, UNSAFE_INLINE
+from django.core.exceptions import ImproperlyConfigured
 
 from dyserve_site import env
 
@@ -33,7 +34,8 @@ USE_I18N = False
 
 INSTALLED_APPS = [
     "unfold",
-    "django.contrib.admin",
+    # urls.py discovers the admins: processes that serve no pages need none of them.
+    "django.contrib.admin.apps.SimpleAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.humanize",
@@ -131,7 +133,11 @@ STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
     "dyserve_site.static_finders.PlotlyFinder",
 ]
-PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+_PLOTLY = find_spec("plotly")
+if _PLOTLY is None or _PLOTLY.origin is None:
+    raise ImproperlyConfigured("plotly is not installed; run `make install`")
+# Found without importing it: only the web process draws.
+PLOTLY_JS = Path(_PLOTLY.origin).parent / "package_data" / "plotly.min.js"
 _COLLECTED = (STATIC_ROOT / "staticfiles.json").exists()
 WHITENOISE_USE_FINDERS = not _COLLECTED
 STORAGES = {
@@ -182,6 +188,7 @@ AXES_COOLOFF_TIME = 0.25
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
+AXES_LOCKOUT_TEMPLATE = "accounts/locked.html"
 
 # Plotly sets style attributes and inserts one style element; scripts are ours and the wheel's files alone.
 CONTENT_SECURITY_POLICY = {
@@ -239,5 +246,8 @@ LOGGING = {
     "loggers": {
         "httpx": {"level": "WARNING"},
         "celery.redirected": {"level": "WARNING"},
+        "celery.worker.strategy": {"level": "WARNING"},
+        "celery.app.trace": {"level": "WARNING"},
+        "celery.worker.consumer.connection": {"level": "WARNING"},
     },
 }

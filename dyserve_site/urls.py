@@ -10,6 +10,8 @@ from django.views.generic import RedirectView
 from dyserve_site import api, health, views
 from dyserve_site.metrics import metrics
 
+admin.autodiscover()
+
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/v1/", api.urls),

@@ -62,7 +62,6 @@ def worker() -> RunsWorker:
         patience_s=settings.LEASE_S,
         on_written=pokes.add_from_thread,
     )
-    writer.start()
     parts = WorkerParts(
         worker_id=worker_id,
         clock=clock,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import igraph
 
@@ -95,7 +96,7 @@ def _layers(workflow: Workflow) -> dict[str, int]:
 def _routes(edges: Sequence[Edge], layers: Mapping[str, int], index: Mapping[str, int]) -> dict[Edge, Route]:
     spans = {edge: range(layers[edge[0]] + 1, layers[edge[1]]) for edge in edges}
     if sum(len(span) for span in spans.values()) > MAX_WAY_POINTS:
-        return {edge: () for edge in edges}
+        return dict.fromkeys(edges, ())
     routes: dict[Edge, Route] = {}
     vertex = len(index)
     for edge, span in spans.items():
@@ -111,7 +112,7 @@ def _rows(
     hops: list[tuple[int, int]] = []
     for edge in edges:
         stops = [index[edge[0]], *(vertex for vertex, _ in routes[edge]), index[edge[1]]]
-        hops.extend(zip(stops, stops[1:], strict=False))
+        hops.extend(pairwise(stops))
     # A long edge without way points would make igraph add its own: such an edge orders nothing.
     hops = [(a, b) for a, b in hops if columns[b] - columns[a] == 1]
     graph = igraph.Graph(n=len(columns), edges=hops, directed=True)
@@ -127,7 +128,7 @@ def _apart(columns: Sequence[int], rows: Sequence[float]) -> list[float]:
     result = list(rows)
     for vertices in by_column.values():
         vertices.sort(key=lambda vertex: (rows[vertex], vertex))
-        for above, below in zip(vertices, vertices[1:], strict=False):
+        for above, below in pairwise(vertices):
             result[below] = max(result[below], result[above] + 1)
     top = min(result)
     return [row - top for row in result]

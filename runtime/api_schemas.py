@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, Self
 
 from ninja import Schema
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from fleet.common.schemas import JsonObject, PageQuery
 from planner.marks import Marks, ProfileMark
@@ -180,13 +180,9 @@ class NodeOut(Schema):
 class CallOut(Schema):
     """One HTTP request of an invocation."""
 
-    model_config = ConfigDict(from_attributes=True)
-
     stage: int
     role: str
-    copy_index: int = Field(
-        alias="copy", serialization_alias="copy", description="Parallel calls of a role are numbered."
-    )
+    index: int = Field(description="Parallel calls of one role are numbered.")
     model: str
     backend: str
     replica: str
@@ -204,6 +200,11 @@ class CallOut(Schema):
     finished_at: float
     queue_s: float | None
     ttft_s: float | None
+
+    @classmethod
+    def given(cls, call: Call) -> Self:
+        same = {name: getattr(call, name) for name in cls.model_fields if name != "index"}
+        return cls(index=call.copy, **same)
 
 
 class InvocationOut(Schema):
@@ -225,7 +226,7 @@ class InvocationOut(Schema):
     def with_calls(cls, row: Invocation, calls: list[Call]) -> Self:
         names = [name for name in cls.model_fields if name != "calls"]
         return cls(
-            calls=[CallOut.model_validate(call) for call in calls], **{name: getattr(row, name) for name in names}
+            calls=[CallOut.given(call) for call in calls], **{name: getattr(row, name) for name in names}
         )
 
 

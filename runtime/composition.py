@@ -52,6 +52,18 @@ def started_worker() -> RunsWorker | None:
     return cast("RunsWorker | None", _made.get("worker"))
 
 
+def close() -> None:
+    """Stop everything that this process has made; the next use makes it anew."""
+    with _making:
+        made = dict(_made)
+        _made.clear()
+    if "worker" in made:
+        made["worker"].drain()
+        made["worker"].stop()
+    if "publisher" in made:
+        made["publisher"].stop()
+
+
 def _one(name: str) -> object:
     with _making:
         if name not in _made:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.db.models import CharField, QuerySet
-from django.db.models.fields.json import KT
+from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast, Coalesce
 
 from runtime.models import Run
@@ -11,7 +11,7 @@ from runtime.models import Run
 
 def listed(runs: QuerySet[Run]) -> QuerySet[Run]:
     """The runs with fleet, bundle and the name of their workflow, for `workflow_name`."""
-    inline_name = Cast(KT("version__document__name"), CharField())
+    inline_name = Cast(KeyTextTransform("name", "version__document"), CharField())
     return (
         runs.select_related("fleet", "bundle", "version__workflow")
         .defer("inputs", "output", "version__document", "version__source", "version__notes", "bundle__request")

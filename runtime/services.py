@@ -141,10 +141,18 @@ def _checked(
 ) -> PlanOptions:
     """The planning options of a valid request. Raises InputsRejected with everything that is wrong."""
     problems = [*checked.problems, *_setting_problems(deadline_s, controller, seed, key)]
+    problems += _option_problems(effort=effort) + _option_problems(weights=weights)
+    if problems:
+        raise InputsRejected(problems)
+    return PlanOptions.of(effort=effort, weights=weights)
+
+
+def _option_problems(**given: Any) -> list[Problem]:
+    """What is wrong with one planning option; each is tried alone, so that the first does not hide the second."""
     try:
-        options = PlanOptions.of(effort=effort, weights=weights)
+        PlanOptions.of(**given)
     except OptionsInvalid as error:
-        problems += [
+        return [
             Problem(
                 code="invalid_option",
                 pointer=pointer(*option.split(".")),
@@ -153,10 +161,7 @@ def _checked(
             )
             for option, message in error.problems.items()
         ]
-        raise InputsRejected(problems) from error
-    if problems:
-        raise InputsRejected(problems)
-    return options
+    return []
 
 
 def _setting_problems(

@@ -58,8 +58,6 @@ class Link(Protocol):
 
     def pressure(self, fleet: str) -> PressureSource: ...
 
-    async def open(self) -> None: ...
-
     async def run(self) -> None: ...
 
     async def aclose(self) -> None: ...
@@ -136,12 +134,14 @@ class RunsWorker:
         with self._starting:
             if self._started:
                 self._loop.stop()
-        self._preparers.stop()
+                self._preparers.stop()
+                self._parts.writer.stop()
 
     def _start(self) -> None:
         with self._starting:
             if not self._started:
                 self._loop.start()
+                self._parts.writer.start()
                 self._started = True
 
     def _claim(self, run_id: str) -> OwnedRun | None:
@@ -199,7 +199,6 @@ class RunsWorker:
     async def _main(self, ready: Callable[[], None]) -> None:
         link, settings = self._parts.link, self._settings
         try:
-            await link.open()
             async with asyncio.TaskGroup() as group:
                 group.create_task(link.run(), name="fleet")
                 group.create_task(self._parts.pokes.run(), name="pokes")

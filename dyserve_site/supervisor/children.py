@@ -77,7 +77,10 @@ def _celery(queue: str, *, order: int, pool: str, concurrency: int, nice: int = 
     quiet = ("--without-mingle", "--without-gossip", "--without-heartbeat")
     options = ("-Q", queue, "-n", f"{queue}@%h", "--pool", pool, "-c", str(concurrency), "-l", "INFO", *quiet)
     return ChildSpec(
-        name=queue, argv=_python("-m", "celery", "-A", "dyserve_site", "worker", *options), order=order, nice=nice
+        name=queue,
+        argv=_python("-m", "celery", "--quiet", "-A", "dyserve_site", "worker", *options),
+        order=order,
+        nice=nice,
     )
 
 

@@ -16,13 +16,11 @@ from typing import TextIO
 from django.conf import settings
 
 from dyserve_site import env
-from dyserve_site.supervisor import prepare
 from dyserve_site.supervisor.children import Topology, children
-from dyserve_site.supervisor.ports import HomeLock, emulator_base, taken
+from dyserve_site.supervisor.credentials import Credentials
+from dyserve_site.supervisor.ports import EMULATED_REPLICAS, HomeLock, emulator_base, taken
 from dyserve_site.supervisor.ready import wait_ready
 from dyserve_site.supervisor.supervisor import Log, Supervisor
-from fleet.demo import REPLICAS
-from runtime.reaper import expire_leases
 
 READY_TIMEOUT_S = 120.0
 MAX_LOG_BYTES = 50 * 1024 * 1024
@@ -50,7 +48,7 @@ def topology() -> Topology:
         host=settings.HOST,
         port=settings.PORT,
         socket=settings.EMBEDDED_REDIS_SOCKET,
-        emulator_ports=tuple(base + index for index in range(len(REPLICAS))),
+        emulator_ports=tuple(base + index for index in range(EMULATED_REPLICAS)),
         run_threads=settings.RUNS_PER_WORKER,
     )
 
@@ -126,7 +124,7 @@ async def _up(where: Topology, log: Log) -> int:
         stopping = asyncio.create_task(supervisor.wait_stop())
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
-            _announce(where, starting.result(), time.monotonic() - started)
+            _announce(where, _result(starting), time.monotonic() - started)
             await stopping
         else:
             starting.cancel()
@@ -138,13 +136,14 @@ async def _up(where: Topology, log: Log) -> int:
         log("up", "stopped")
 
 
-async def _start(supervisor: Supervisor, where: Topology, log: Log) -> prepare.Credentials:
+async def _start(supervisor: Supervisor, where: Topology, log: Log) -> Credentials:
     """Brings everything up in dependency order; raises UpFailed when /readyz does not turn green."""
     await supervisor.start(["valkey"])
-    collecting = asyncio.create_task(_collect_static(where.manage))
-    await asyncio.to_thread(prepare.migrate)
-    credentials = await asyncio.to_thread(prepare.seed, where.emulator_ports[0])
-    await collecting
+    # In processes of their own: the supervisor stays small, and none of their modules live on in it.
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_manage(where, "collectstatic", "--noinput", "-v", "0", DYSERVE_COLLECT="1"))
+        preparing = group.create_task(_manage(where, "prepare", "--base-port", str(where.emulator_ports[0])))
+    credentials = Credentials.from_json(preparing.result().splitlines()[-1])
     await supervisor.start()
     readiness = await wait_ready(base_url(where), READY_TIMEOUT_S)
     if not readiness.ready:
@@ -154,26 +153,42 @@ async def _start(supervisor: Supervisor, where: Topology, log: Log) -> prepare.C
     return credentials
 
 
-async def _collect_static(manage: Path) -> None:
-    """Hashed and compressed static files, so that browsers may keep them for ever."""
+def _result(starting: asyncio.Task[Credentials]) -> Credentials:
+    """Raises the UpFailed that a task group wrapped."""
+    try:
+        return starting.result()
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None
+
+
+async def _manage(where: Topology, *arguments: str, **environment: str) -> str:
+    """Runs a management command and returns its stdout; raises UpFailed with what it said on stderr."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(manage), "collectstatic", "--noinput", "-v", "0"),
-        env={**os.environ, "DYSERVE_COLLECT": "1"},
+        *(sys.executable, str(where.manage), *arguments),
+        env={**os.environ, **environment},
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stderr=asyncio.subprocess.PIPE,
     )
-    output, _ = await process.communicate()
+    try:
+        output, errors = await process.communicate()
+    finally:
+        if process.returncode is None:  # stopped meanwhile
+            process.kill()
     if process.returncode:
-        raise UpFailed(f"collectstatic failed: {output.decode('utf-8', 'replace').strip()}")
+        raise UpFailed(f"{arguments[0]} failed: {errors.decode('utf-8', 'replace').strip()}")
+    return output.decode("utf-8")
 
 
 def _give_up_leases(pid: int, log: Log) -> None:
     """A worker that was seen to die holds no run any more: another takes them over without waiting for the lease."""
+    # Only now: a supervisor that sees no crash loads nothing of the runtime.
+    from runtime.reaper import expire_leases
+
     count = expire_leases(pid)
     log("up", f"expired the leases of {count} runs of the dead worker")
 
 
-def _announce(where: Topology, credentials: prepare.Credentials, seconds: float) -> None:
+def _announce(where: Topology, credentials: Credentials, seconds: float) -> None:
     url = base_url(where)
     lines = [f"dyserve is ready at {url}  ({seconds:.1f} s)"]
     if credentials.current:

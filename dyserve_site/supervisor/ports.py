@@ -8,6 +8,9 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
+EMULATED_REPLICAS = 5
+"""Ports that the demo fleet takes, one a replica; a test holds it to the fleet."""
+
 _FIRST, _SPAN, _EACH = 10_000, 20_000, 8
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from django.contrib.auth.models import AbstractUser
 from django.core.management import call_command
 
 from dyserve_site import tokens, wiring
+from dyserve_site.supervisor.credentials import Credentials
 from fleet.common.scopes import ALL_SCOPES
 from fleet.models import Fleet
 from fleet.services import seed_demo_fleet
@@ -25,16 +25,6 @@ from planner.services import ensure_profiles, store_workflow
 from runtime.models import ControllerSettings
 
 ADMIN = "admin"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
-    """The first login. `current` is False once the password was changed in the admin."""
-
-    username: str
-    password: str
-    token: str
-    current: bool = True
 
 
 def migrate() -> None:

@@ -72,6 +72,9 @@ class Supervisor:
         dependants = [child for child in self.children if child.spec.order > 0]
         self._terminate(dependants)
         await self._wait(dependants, GRACE_S)
+        for child in dependants:
+            if child.running:
+                self._log("up", f"{child.spec.name} did not end within {GRACE_S:g} s and is killed")
         self._kill(dependants)
         self._terminate(self.children)
         await self._wait(self.children, LAST_GRACE_S)

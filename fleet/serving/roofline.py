@@ -250,10 +250,11 @@ MODEL_SPECS: Mapping[str, ModelSpec] = MappingProxyType(
 
 
 def hardware_named(name: str) -> Hardware:
-    """Raises ValueError that names the known hardware."""
-    if name not in HARDWARE:
+    """By name in any case. Raises ValueError that names the known hardware."""
+    by_name = {known.casefold(): hardware for known, hardware in HARDWARE.items()}
+    if name.casefold() not in by_name:
         raise ValueError(f"unknown hardware {name!r}; known: {', '.join(sorted(HARDWARE))}")
-    return HARDWARE[name]
+    return by_name[name.casefold()]
 
 
 def model_named(name: str) -> ModelSpec:

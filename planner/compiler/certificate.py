@@ -103,7 +103,7 @@ def _context_too_short(
         for call in stage.calls:
             name = impl.model if call.model == "base" else str(impl.verifier_model)
             answer = min(demand[call.role].output_tokens, node.max_tokens)
-            room = node.max_tokens if call.answers == "output" else answer
+            room = answer if call.answers in ("verdict", "choice") else node.max_tokens
             need = _prompt(problem, node, profile) + demand[call.role].prompt_tokens + room
             if need > problem.catalog.model(name).context_tokens:
                 return f"the context of {name} is too short for {need:.0f} tokens"
@@ -189,48 +189,93 @@ def _reference(problem: PlanningProblem, node: LlmNode) -> _Numbers:
     return min((n for impl, n in largest if impl.policy == cheapest), key=lambda n: n.tau)
 
 
-def _wrong_numbers(problem: PlanningProblem, plan: Plan) -> Iterator[str]:
-    workflow, weights = problem.workflow, problem.weights
-    llm = [node for node in workflow.nodes if isinstance(node, LlmNode)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Derived:
+    """A legal plan's numbers by LLM node, and those of the reference plan; the tools' seconds."""
+
+    llm: dict[str, _Numbers]
+    reference: dict[str, _Numbers]
+    risk: dict[str, float]
+    tools: dict[str, float]
+
+    @property
+    def durations(self) -> dict[str, float]:
+        return {node_id: value.tau for node_id, value in self.llm.items()} | self.tools
+
+
+def _derive(problem: PlanningProblem, plan: Plan) -> _Derived:
+    nodes = problem.workflow.nodes
+    llm = [node for node in nodes if isinstance(node, LlmNode)]
     numbers = {node.id: _numbers(problem, node, plan.assignment[node.id]) for node in llm}
-    references = {node.id: _reference(problem, node) for node in llm}
-    tools = {n.id: float(f"{n.expected_s:.2g}") for n in workflow.nodes if not isinstance(n, LlmNode)}
-    durations = {node_id: value.tau for node_id, value in numbers.items()} | tools
-    risk = {node.id: _vulnerability(problem, node) * (1 - numbers[node.id].quality) for node in llm}
-    count, total = max(1, len(llm)), max(1, len(workflow.nodes) - 1)
-    reach = {n.id: 1 + weights.beta * problem.effort * (len(_descendants(workflow, n.id)) - 1) / total for n in llm}
+    return _Derived(
+        llm=numbers,
+        reference={node.id: _reference(problem, node) for node in llm},
+        risk={node.id: _vulnerability(problem, node) * (1 - numbers[node.id].quality) for node in llm},
+        tools={node.id: float(f"{node.expected_s:.2g}") for node in nodes if not isinstance(node, LlmNode)},
+    )
 
-    def amount(value: _Numbers) -> float:
-        return value.tau if problem.demand == "tau" else sum(value.work.values())
 
-    def term(weight: float, value: float, reference: float) -> float:
-        return -weight * value / reference if reference > 0 else 0.0
-
-    makespan = _longest_path(workflow, durations)
-    t_ref = _longest_path(workflow, dict.fromkeys(tools, 0.0) | {n: v.tau for n, v in references.items()})
-    cost = sum(value.cost for value in numbers.values())
+def _demand(values: dict[str, _Numbers]) -> dict[str, float]:
     demand: dict[str, float] = {}
-    for value in numbers.values():
+    for value in values.values():
         for model, slot_s in value.work.items():
             demand[model] = demand.get(model, 0.0) + slot_s
-    terms = {
-        "quality": sum(reach[n] * numbers[n].quality for n in numbers) / count,
-        "risk": -weights.lambda_r * sum(risk.values()) / count,
-        "latency": term(weights.lambda_l, makespan, t_ref),
-        "cost": term(weights.lambda_c, cost, sum(v.cost for v in references.values())),
-        "demand": term(
-            plan.level * weights.lambda_d, sum(map(amount, numbers.values())), sum(map(amount, references.values()))
-        ),
+    return demand
+
+
+def _amount(problem: PlanningProblem, values: dict[str, _Numbers]) -> float:
+    """D: slot-seconds, or the sum of tau."""
+    if problem.demand == "tau":
+        return sum(value.tau for value in values.values())
+    return sum(_demand(values).values())
+
+
+def _terms(problem: PlanningProblem, plan: Plan, derived: _Derived) -> dict[str, float]:
+    """The objective's summands, signs included."""
+    workflow, weights, count = problem.workflow, problem.weights, max(1, len(derived.llm))
+    others = max(1, len(workflow.nodes) - 1)
+    reach = {
+        node_id: 1 + weights.beta * problem.effort * (len(_descendants(workflow, node_id)) - 1) / others
+        for node_id in derived.llm
     }
-    yield from _differences("objective", {"": plan.objective}, {"": sum(terms.values())})
+    nominal = {node_id: value.tau for node_id, value in derived.reference.items()}
+    t_ref = _longest_path(workflow, dict.fromkeys(derived.tools, 0.0) | nominal)
+    k_ref = sum(value.cost for value in derived.reference.values())
+    d_ref = _amount(problem, derived.reference)
+    return {
+        "quality": sum(reach[n] * value.quality for n, value in derived.llm.items()) / count,
+        "risk": -weights.lambda_r * sum(derived.risk.values()) / count,
+        "latency": _penalty(weights.lambda_l, _longest_path(workflow, derived.durations), t_ref),
+        "cost": _penalty(weights.lambda_c, sum(value.cost for value in derived.llm.values()), k_ref),
+        "demand": _penalty(plan.level * weights.lambda_d, _amount(problem, derived.llm), d_ref),
+    }
+
+
+def _penalty(weight: float, value: float, reference: float) -> float:
+    return -weight * value / reference if reference > 0 else 0.0
+
+
+def _wrong_numbers(problem: PlanningProblem, plan: Plan) -> Iterator[str]:
+    derived = _derive(problem, plan)
+    terms, demand = _terms(problem, plan, derived), _demand(derived.llm)
+    single = {
+        "objective": (plan.objective, sum(terms.values())),
+        "makespan_s": (plan.makespan_s, _longest_path(problem.workflow, derived.durations)),
+        "estimated_quality": (plan.estimated_quality, prod(1 - risk for risk in derived.risk.values())),
+        "cost": (plan.cost, sum(value.cost for value in derived.llm.values())),
+    }
+    for name, (said, right) in single.items():
+        yield from _differences(name, {"": said}, {"": right})
     yield from _differences("term", dict(plan.terms), terms)
-    yield from _differences("makespan_s", {"": plan.makespan_s}, {"": makespan})
-    yield from _differences("estimated_quality", {"": plan.estimated_quality}, {"": prod(1 - r for r in risk.values())})
-    yield from _differences("cost", {"": plan.cost}, {"": cost})
     yield from _differences("demand", dict(plan.demand), demand)
-    yield from _differences("duration", dict(plan.durations_s), durations)
-    if demand and not isclose(demand.get(plan.dominant_model or "", 0.0), max(demand.values()), rel_tol=TOLERANCE):
-        largest = max(demand, key=lambda name: demand[name])
+    yield from _differences("duration", dict(plan.durations_s), derived.durations)
+    yield from _wrong_marks(problem, plan, demand)
+
+
+def _wrong_marks(problem: PlanningProblem, plan: Plan, demand: dict[str, float]) -> Iterator[str]:
+    largest = max(demand, key=lambda name: demand[name], default=None)
+    share = demand.get(plan.dominant_model or "", 0.0)
+    if largest is not None and not isclose(share, demand[largest], rel_tol=TOLERANCE):
         yield f"dominant_model is {plan.dominant_model}, the largest share of work is {largest}"
     if dict(plan.versions) != dict(problem.versions):
         yield f"versions are {dict(plan.versions)}, the problem's are {dict(problem.versions)}"

@@ -28,10 +28,13 @@ class Server:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedCall:
-    """`count` equal calls of one role on one server: expected tokens, and the probability that they happen."""
+    """`count` equal calls of one role on one server: expected tokens, and the probability that they happen.
+
+    `free_text`: the answer may grow to the node's `max_tokens`; a verdict or a choice is a few tokens whatever happens.
+    """
 
     server: Server
-    answers_output: bool
+    free_text: bool
     count: int
     probability: float
     prompt_tokens: float
@@ -63,7 +66,7 @@ def place_calls(
         demand = profile.call(call.role)
         return PlacedCall(
             server=verifier if call.model == "verifier" and verifier is not None else base,
-            answers_output=call.answers == "output",
+            free_text=call.answers in ("output", "text"),
             count=call.count,
             probability=demand.probability,
             prompt_tokens=prompt_tokens + demand.prompt_tokens,

@@ -118,8 +118,8 @@ class LegalImplementations:
         )
 
     def _context_need(self, call: PlacedCall) -> float:
-        """Tokens a server must have room for: an answer may grow to the node's limit, other calls keep their mean."""
-        return call.prompt_tokens + (self.node.max_tokens if call.answers_output else call.output_tokens)
+        """Tokens a server must have room for: servers refuse a prompt that leaves too little room for `max_tokens`."""
+        return call.prompt_tokens + (self.node.max_tokens if call.free_text else call.output_tokens)
 
     def _unprofiled(self, model: str, policy: Policy) -> str:
         node, profiles = self.node, self.problem.profiles

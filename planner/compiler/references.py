@@ -66,11 +66,15 @@ def find_references(value: Any) -> tuple[Reference, ...]:
 
 
 def malformed(text: str) -> str | None:
-    """The first `{{` of a text that is no reference, with what follows it (at most 40 characters), else None."""
+    """The first `{{` of a text that begins no reference, up to its `}}` or at most 40 characters; None without one."""
+    # Whole references are masked at equal length, so that positions stay those of the text.
     rest = _REFERENCE.sub(lambda match: "\0" * len(match.group()), text)
     start = rest.find("{{")
-    end = text.find("}}", start) + 2
-    return None if start < 0 else text[start : min(end if end > 1 else start + 40, start + 40)].splitlines()[0]
+    if start < 0:
+        return None
+    shown = text[start : start + 40].splitlines()[0]
+    before, closing, _ = shown.partition("}}")
+    return before + closing
 
 
 def node_references(node: Node) -> tuple[Reference, ...]:

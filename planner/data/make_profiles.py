@@ -75,6 +75,8 @@ REJECTS = (0.31, 0.27, 0.22)
 """Probability that a verdict on this class's output rejects; a larger class as judge rejects a little more often."""
 CROSS_CHECK_REJECTS_MORE = 1.15
 
+STRUCTURED_TOKENS = 4
+"""Verdicts and selections are structured choices of a word or a number, without thinking."""
 VERBOSITY = (1.05, 1.0, 0.95)
 THINKING_TOKENS = 1.8
 """Reasoning tokens of a thinking call, as a multiple of its answer."""
@@ -143,16 +145,16 @@ def _error_reduction(skill: Skill, policy: Policy, size: int, judge: int | None)
 
 def _calls(policy: Policy, output: float, rejects: float, crossed: bool, thinking: bool) -> tuple[CallDemand, ...]:
     """Tokens of every role from the mean answer length `output`; earlier answers are read without their reasoning."""
-    verdict, feedback, revised = 70 + 0.05 * output, 60 + 0.3 * output, 0.9 * output
+    feedback, revised = 60 + 0.3 * output, 0.9 * output
     tokens = {
         "generate": (0.0, output),
         "sample": (0.0, output),
         "solution": (0.0, output),
-        "verdict": (output + 50, verdict),
+        "verdict": (output + 50, STRUCTURED_TOKENS),
         "feedback": (output + 50, feedback),
         "critique": (output + 50, feedback),
         "cross_critique": (output + 50, feedback),
-        "select": (4 * output + 60, verdict),
+        "select": (4 * output + 60, STRUCTURED_TOKENS),
         "synthesis": (2 * output + 2 * feedback + 60, revised),
         "revise": (output + 60, revised),
     }

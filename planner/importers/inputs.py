@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -35,20 +34,6 @@ def validate_inputs(specs: Iterable[InputSpec], given: Any, *, at: str = "") -> 
     problems += [problem for spec in known.values() for problem in _input_problems(spec, given, at)]
     values = {name: _value(spec, given) for name, spec in known.items()}
     return CheckedInputs(values={} if problems else values, problems=tuple(problems))
-
-
-def read_inputs(specs: Iterable[InputSpec], texts: Mapping[str, str]) -> dict[str, Any]:
-    """Inputs typed by a person (a form, `--input k=v`) as JSON values.
-
-    What cannot be read stays a text, so that `validate_inputs` reports it; an empty text of another type than string
-    means that the input is not given.
-    """
-    types = {spec.name: spec.type for spec in specs}
-    return {
-        name: text if types.get(name, "string") == "string" else _from_json(text)
-        for name, text in texts.items()
-        if text.strip() or types.get(name, "string") == "string"
-    }
 
 
 def has_type(value: Any, wanted: InputType) -> bool:
@@ -92,13 +77,6 @@ def _value(spec: InputSpec, given: Mapping[str, Any]) -> Any:
         return "" if spec.default is None and spec.type == "string" else spec.default
     value = given[spec.name]
     return int(value) if spec.type == "integer" and has_type(value, "integer") else value
-
-
-def _from_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _problem(code: str, at: str, message: str, remedy: str) -> Problem:

@@ -141,9 +141,7 @@ def _node(
     )
 
 
-def _label(
-    name: str, detail: str, badge: str, state: str, locked: bool, reassigned: bool, is_output: bool
-) -> str:
+def _label(name: str, detail: str, badge: str, state: str, locked: bool, reassigned: bool, is_output: bool) -> str:
     parts = [
         name,
         badge or detail,

@@ -23,7 +23,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputField:
-    """`control` is text, number, integer, boolean or json; `value` is what the control holds, `error` what was wrong."""
+    """`control` is text, number, integer, boolean or json; `value` what it holds, `error` what was wrong with it."""
 
     id: str
     field: str
@@ -72,10 +72,7 @@ def run_form(
 
 def _field(index: int, spec: InputSpec, posted: Mapping[str, str] | None, errors: Mapping[str, str]) -> InputField:
     field = PREFIX + spec.name
-    if posted is None:
-        value = _written(spec.type, spec.default)
-    else:
-        value = posted.get(field, "")
+    value = _written(spec.type, spec.default) if posted is None else posted.get(field, "")
     return InputField(
         id=f"input-{index}",
         field=field,
@@ -119,7 +116,7 @@ _EXPECTED = {
     "number": "Enter a number, such as 0.5.",
     "integer": "Enter a whole number.",
     "boolean": "Choose true or false.",
-    "json": "Enter JSON, such as [1, 2] or {\"a\": true}.",
+    "json": 'Enter JSON, such as [1, 2] or {"a": true}.',
 }
 
 

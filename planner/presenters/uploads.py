@@ -56,7 +56,10 @@ class Preview:
     @property
     def counts(self) -> str:
         llm, tools = len(self.workflow.llm_nodes), len(self.workflow.tool_nodes)
-        parts = [f"{llm} LLM node{'s' * (llm != 1)}" if llm else "", f"{tools} tool{'s' * (tools != 1)}" if tools else ""]
+        parts = [
+            f"{llm} LLM node{'s' * (llm != 1)}" if llm else "",
+            f"{tools} tool{'s' * (tools != 1)}" if tools else "",
+        ]
         edges = len(self.workflow.edges)
         return ", ".join([*filter(None, parts), f"{edges} edge{'s' * (edges != 1)}"])
 

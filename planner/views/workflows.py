@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Count
+from django.db.models import Count, OuterRef, Subquery
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
@@ -46,16 +46,17 @@ def workflow_list(request: HttpRequest) -> HttpResponse:
     except ApiProblem:
         raise Http404("This page of the list does not exist.") from None
     context = {"rows": _rows(list(shown.items)), "next": shown.next, "q": query, "first": "after" not in request.GET}
-    partial = getattr(request, "htmx", False) and not request.htmx.boosted  # type: ignore[attr-defined]  # django-htmx
+    partial = request.headers.get("HX-Request") == "true"
     return render(request, "planner/_workflow_rows.html" if partial else "planner/workflows.html", context)
 
 
 def _rows(workflows: list[Workflow]) -> list[WorkflowRow]:
+    """Three queries, however many rows."""
     ids = [workflow.pk for workflow in workflows]
-    versions = WorkflowVersion.objects.filter(workflow__in=ids).defer("source").order_by("workflow", "number")
-    latest = {version.workflow_id: version for version in versions.defer("source", "document")}
-    counted = WorkflowVersion.objects.filter(workflow__in=ids).order_by().values_list("workflow_id")
-    runs = dict(counted.annotate(total=Count("runs")))
+    versions = WorkflowVersion.objects.filter(workflow__in=ids).order_by()
+    newest = versions.filter(workflow=OuterRef("workflow")).order_by("-number").values("pk")[:1]
+    latest = {version.workflow_id: version for version in versions.filter(pk=Subquery(newest)).defer("source")}
+    runs = dict(versions.values_list("workflow_id").annotate(total=Count("runs")))
     return [
         WorkflowRow(
             workflow=workflow,

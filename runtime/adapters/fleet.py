@@ -53,7 +53,7 @@ def read_pressure(fleets: Sequence[Fleet]) -> Mapping[str, FleetPressure | None]
 
 
 class FleetLink:
-    """Belongs to one event loop: `open`, then `run` until cancelled, then `aclose`."""
+    """Belongs to one event loop: `run` until cancelled, then `aclose`. Calls wait until the fleet was read once."""
 
     def __init__(self, *, worker: str, client: ServingClient, clock: Clock) -> None:
         self._worker, self._client, self._clock = worker, client, clock
@@ -72,11 +72,6 @@ class FleetLink:
             at=self._clock.now(), replicas=dict(self._pool.inflight()), planned=dict(self.planned.totals())
         )
 
-    async def open(self) -> None:
-        """Know the replicas before the first call. Raises the database's errors."""
-        await self._refresh_endpoints()
-        await self._refresh_pressure()
-
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(every(ENDPOINTS_S, "reading the fleet", self._refresh_endpoints, DATABASE_ERRORS))
@@ -90,8 +85,8 @@ class FleetLink:
     async def _refresh_endpoints(self) -> None:
         endpoints = await self._in_thread(read_endpoints)
         self._fleets = endpoints.fleets
-        self.dispatcher.served_names = endpoints.served_names
         self._pool.update(endpoints.replicas)
+        self.dispatcher.learn(endpoints.served_names)
 
     async def _refresh_pressure(self) -> None:
         published = await self._in_thread(lambda: read_pressure(self._fleets))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -17,13 +18,20 @@ class Pool(Protocol):
 
 
 class HttpDispatcher:
-    """`Dispatcher` on a replica pool. `served_names`: per backend, what its servers call the model; else its class."""
+    """`Dispatcher` on a replica pool. Calls wait until `learn` was called once."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self.served_names: Mapping[str, str] = {}
+        self._served_names: Mapping[str, str] = {}
+        self._learned = asyncio.Event()
+
+    def learn(self, served_names: Mapping[str, str]) -> None:
+        """Per backend, what its servers call the model; a backend that is not named uses the class's name."""
+        self._served_names = served_names
+        self._learned.set()
 
     async def call(self, request: CallRequest) -> CallResult:
+        await self._learned.wait()
         try:
             response = await self._pool.call(request.backend, self._chat(request))
         except ServingError as error:
@@ -39,7 +47,7 @@ class HttpDispatcher:
     def _chat(self, request: CallRequest) -> ChatRequest:
         return ChatRequest(
             request_id=request.request_id,
-            model=self.served_names.get(request.backend, request.model),
+            model=self._served_names.get(request.backend, request.model),
             messages=request.messages,
             max_tokens=request.max_tokens,
             temperature=request.temperature,

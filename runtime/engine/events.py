@@ -9,8 +9,10 @@ Payloads (JSON, schema version `EVENT_SCHEMA`), times in epoch seconds:
     node_dispatched  node, kind, attempt, variant, binding (Implementation as JSON, LLM nodes), predicted_s
     node_committed   node, attempt, duration_s, calls, prompt_tokens, output_tokens, head (first 200 characters)
     node_failed      node, attempt, error: {code, message, ...}, calls
-    switched         decision (id in the ledger), from_variant, to_variant, reason, text, changed: [node], kept: [node]
-    switch_refused   decision, active_variant, reason, text      (coalesced: one event while nothing changes)
+    switched         decision (its seq: the id in the ledger), from_variant, to_variant, reason, text,
+                     changed: [node], kept: [node]
+    switch_refused   decision, active_variant, reason, text      (coalesced: one event while nothing changes; none
+                     while nothing is wanted, that is with calm loads on variant 0)
     cancel_requested by
     run_succeeded    duration_s, late
     run_failed       node, error

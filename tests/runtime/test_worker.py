@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
+from concurrent.futures import CancelledError
 
 import pytest
 from channels.layers import get_channel_layer
@@ -278,10 +280,13 @@ def test_many_runs_share_one_loop_and_one_writer(database: str) -> None:
     assert one.writer.batches < one.writer.commits, "commits were not grouped"
 
 
-def test_a_loop_that_cannot_start_says_so(database: str) -> None:
-    class Closed(TestLink):
-        async def open(self) -> None:
+def test_a_defect_on_the_loop_is_told(database: str) -> None:
+    class Defect(TestLink):
+        async def run(self) -> None:
             raise ValueError("the fleet cannot be read")
 
-    with running(link=Closed()) as one, pytest.raises(RuntimeError, match="could not start"):
+    broken = threading.Event()
+    with running(link=Defect(), on_broken=broken.set) as one, pytest.raises((RuntimeError, CancelledError)):
+        while not broken.is_set():
+            one.execute(accepted()).result()
         one.execute(accepted()).result()

@@ -81,9 +81,6 @@ class TestLink:
     def pressure(self, fleet: str) -> PressureSource:
         return FixedPressure(self.loads)
 
-    async def open(self) -> None:
-        """Nothing to read."""
-
     async def run(self) -> None:
         await asyncio.Event().wait()
 
@@ -134,6 +131,7 @@ def running(
     layer: Any = None,
     compile_plan: Compile = compile_version,
     enqueue: Callable[[str], None] | None = None,
+    on_broken: Callable[[], None] = lambda: None,
     **settings: Any,
 ) -> Iterator[Running]:
     link, enqueued = link or TestLink(), []
@@ -142,7 +140,6 @@ def running(
     writer = Writer(
         write=write_batch, new_journal=Journal, window_s=0.002, patience_s=10.0, on_written=pokes.add_from_thread
     )
-    writer.start()
     parts = WorkerParts(
         worker_id=worker_id,
         clock=SystemClock(),
@@ -153,7 +150,7 @@ def running(
         layer=layer,
         compile_plan=compile_plan,
         enqueue=enqueue or enqueued.append,
-        on_broken=lambda: None,
+        on_broken=on_broken,
     )
     worker = RunsWorker(parts, WorkerSettings(**{"runs": 300, "lease_s": 10.0, "look_s": 0.05, **settings}))
     threads = ThreadPoolExecutor(max_workers=300)
@@ -164,4 +161,3 @@ def running(
         worker.drain()
         threads.shutdown()
         worker.stop()
-        writer.stop()

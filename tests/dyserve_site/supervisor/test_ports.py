@@ -9,7 +9,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dyserve_site.supervisor.ports import HomeLock, emulator_base, taken
+from dyserve_site.supervisor.ports import EMULATED_REPLICAS, HomeLock, emulator_base, taken
+from fleet.demo import REPLICAS
 
 
 def test_a_taken_port_is_named() -> None:
@@ -24,7 +25,7 @@ def test_a_taken_port_is_named() -> None:
 @given(st.integers(1, 65527))
 def test_neighbouring_instances_never_share_an_emulator_port(port: int) -> None:
     bases = [emulator_base(port + offset) for offset in range(8)]
-    ports = [base + index for base in bases for index in range(5)]
+    ports = [base + index for base in bases for index in range(EMULATED_REPLICAS)]
     assert len(set(ports)) == len(ports)
     assert all(10_000 <= number < 32_768 for number in ports)
 
@@ -40,3 +41,7 @@ def test_one_supervisor_a_home(tmp_path: Path) -> None:
     first.release()
     assert second.take() is None
     second.release()
+
+
+def test_the_demo_fleet_fits_its_ports() -> None:
+    assert len(REPLICAS) == EMULATED_REPLICAS

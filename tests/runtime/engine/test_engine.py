@@ -266,6 +266,13 @@ def test_switching_waits_for_the_completed_bundle() -> None:
     assert finished.kinds().count("plan_ready") == 1
 
 
+def test_a_bundle_is_committed_once() -> None:
+    world = World()
+    store = world.wrapped = WrappedStore(world.store)
+    serve(world, snapshot(CHAIN))
+    assert [commit.bundle is not None for commit in store.commits] == [True, False, False]
+
+
 def test_the_controller_can_be_off() -> None:
     world = World(pressure=FakePressure({BIG: 9.0, SMALL: 0.1}))
     finished = serve(world, snapshot(walkthrough(), walkthrough_bundle(), settings=SwitchSettings(controller="off")))

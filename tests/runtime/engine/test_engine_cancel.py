@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from runtime.engine.clock import run_virtual
 from runtime.engine.engine import Released
-from runtime.engine.events import EventKind, RunState
+from runtime.engine.events import EventKind, NodeState, RunState
 from runtime.engine.ports import CallRequest, Commit, RunEnd
 from tests.runtime.engine.fakes import Finished, SlowTool, World, WrappedStore, plain_answer, serve
 from tests.runtime.engine.samples import SMALL, START, bundle, impl, json_llm, llm, plan, snapshot, tool, workflow
@@ -163,6 +163,23 @@ def test_a_cancelled_run_waits_for_its_tools_and_keeps_their_results() -> None:
     assert finished.kinds()[-3:] == ["cancel_requested", "node_committed", "run_cancelled"]
     assert isinstance(finished.end, RunEnd)
     assert finished.end.at == START + 5
+
+
+def test_a_drain_keeps_a_tool_that_ended_at_the_same_moment() -> None:
+    quick, slow = SlowTool(2.0), SlowTool(50.0)
+    quick.name = "quick"
+    world = World(tools=(quick, slow))
+
+    async def cancel_then_drain() -> None:
+        await asyncio.sleep(1)
+        world.cancel()
+        await asyncio.sleep(1)
+        world.control.release()
+
+    flow = workflow([tool("q", tool="quick"), tool("t", tool="slow")])
+    finished = serve(world, snapshot(flow), cancel_then_drain)
+    assert (finished.end, finished.seconds) == (Released(reason="drain"), 2.0)
+    assert finished.run.snapshot.nodes["q"].state is NodeState.COMMITTED
 
 
 def test_a_drain_does_not_wait_for_tools_of_a_cancelled_run() -> None:

@@ -13,7 +13,7 @@ from runtime.engine.clock import run_virtual
 from runtime.engine.engine import Released, execute
 from runtime.engine.events import EventKind, NodeState, RunState
 from runtime.engine.ports import CallRequest, Commit, LeaseLost, NodeSnapshot, RunEnd, RunSnapshot
-from tests.runtime.engine.fakes import Crash, FakePressure, SimDispatcher, World, WrappedStore, serve
+from tests.runtime.engine.fakes import Crash, FakePressure, SimDispatcher, SlowTool, World, WrappedStore, serve
 from tests.runtime.engine.samples import (
     BIG,
     SMALL,
@@ -192,11 +192,14 @@ def test_a_run_whose_nodes_are_all_committed_only_needs_its_end() -> None:
 
 
 def test_a_cancel_before_the_takeover_issues_nothing_again() -> None:
-    world = new_world()
+    slow = SlowTool(5.0)
+    world = World(tools=(slow,))
     world.control.cancel()
-    end = resumed(world, replace(snapshot(workflow([llm("a"), llm("b")])), nodes={"a": dispatched("a")}))
+    in_flight = {"a": dispatched("a"), "t": dispatched("t", binding=None)}
+    end = resumed(world, replace(snapshot(workflow([llm("a"), tool("t", tool="slow")])), nodes=in_flight))
     assert isinstance(end, RunEnd)
-    assert (end.state, world.dispatcher.sent) == (RunState.CANCELLED, [])
+    assert (end.state, end.at) == (RunState.CANCELLED, START)
+    assert (world.dispatcher.sent, slow.finished) == ([], 0)
 
 
 def test_the_dwell_time_outlives_a_takeover() -> None:

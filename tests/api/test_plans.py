@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fleet.models import Replica
+from planner.compiler.weights import PRESETS
+from planner.models import PlanBundle
+from planner.services import prepare_variants
+from tests.api.conftest import Person
+from tests.api.samples import DOCUMENT, problem
+
+
+def compiled(person: Person, **more: Any) -> dict[str, Any]:
+    response = person.api.post("/plans", {"document": DOCUMENT, **more})
+    assert response.status_code == 201, response.content
+    plan: dict[str, Any] = response.json()
+    return plan
+
+
+def test_a_plan_starts_with_its_first_variant_and_is_completed_later(ann: Person) -> None:
+    plan = compiled(ann)
+    assert (plan["state"], len(plan["variants"])) == ("preparing", 1)
+    assert set(plan["variants"][0]["assignment"]) == {"draft", "answer"}
+    assert (plan["emulated"], plan["profiles"]) == (True, {"version": "illustrative-1", "illustrative": True})
+    prepare_variants(PlanBundle.objects.get().pk)
+    done = ann.api.get(f"/plans/{plan['id']}").json()
+    assert done["state"] == "ready"
+    assert [variant["level"] for variant in done["variants"]] == sorted({v["level"] for v in done["variants"]})
+    assert ann.api.get(f"/plans/{plan['id']}/variants").json()["items"] == done["variants"]
+
+
+def test_options_are_used(ann: Person) -> None:
+    plan = compiled(ann, effort=0.1, weights="fast", levels=[2, 0])
+    assert (plan["effort"], plan["levels"], plan["weights"]["lambda_l"]) == (0.1, [0.0, 2.0], PRESETS["fast"].lambda_l)
+
+
+def test_a_stored_workflow_is_compiled(ann: Person) -> None:
+    stored = ann.api.post("/workflows", {"document": DOCUMENT}).json()
+    response = ann.api.post("/plans", {"workflow": "two-steps"})
+    assert response.json()["version"] == stored["version"]["id"]
+
+
+@pytest.mark.parametrize(
+    ("more", "pointer"),
+    [
+        ({"effort": -1}, "/effort"),
+        ({"levels": []}, "/levels"),
+        ({"levels": [-1]}, "/levels"),
+        ({"levels": ["x"]}, "/levels/0"),
+        ({"weights": {"beta": -1}}, "/weights/beta"),
+        ({"weights": {"beta": 1e300}}, "/weights/beta"),
+    ],
+)
+def test_bad_options_are_refused_with_their_place(ann: Person, more: dict[str, Any], pointer: str) -> None:
+    errors = problem(ann.api.post("/plans", {"document": DOCUMENT, **more}), 422)["errors"]
+    assert pointer in {error["pointer"] for error in errors}
+    assert not PlanBundle.objects.exists()
+
+
+def test_a_workflow_without_a_plan_is_told_why(ann: Person) -> None:
+    nodes = [{**DOCUMENT["nodes"][0], "models": ["gone"]}]
+    refused = problem(ann.api.post("/plans", {"document": DOCUMENT | {"nodes": nodes}}), 422)
+    assert refused["code"] == "plan_infeasible"
+    assert "draft" in refused["errors"][0]["message"]
+
+
+def test_every_node_is_explained(ann: Person) -> None:
+    plan = compiled(ann)
+    found = ann.api.get(f"/plans/{plan['id']}/variants/0/explain").json()
+    assert [node["node"] for node in found["nodes"]] == ["draft", "answer"]
+    assert all(node["best"]["objective"] <= 0 and node["slack_s"] >= 0 for node in found["nodes"])
+    one = ann.api.get(f"/plans/{plan['id']}/variants/0/explain?node=draft").json()
+    assert sum(alternative["chosen"] for alternative in one["alternatives"]) == 1
+    assert len(one["alternatives"]) > 2
+
+
+def test_what_is_not_there_is_not_found(ann: Person) -> None:
+    plan = compiled(ann)
+    for path in ("1-", "-1", "x", "1-1-1", f"{'9' * 40}-1", "0-0"):
+        problem(ann.api.get(f"/plans/{path}"), 404)
+    problem(ann.api.get(f"/plans/{plan['id']}/variants/7/explain"), 404)
+    problem(ann.api.get(f"/plans/{plan['id']}/variants/-1/explain"), 404)
+    problem(ann.api.get(f"/plans/{plan['id']}/variants/0/explain?node=moon"), 404)
+
+
+def test_a_bundle_of_another_structure_is_not_found(ann: Person) -> None:
+    plan = compiled(ann)
+    other = compiled(ann, document=DOCUMENT | {"nodes": DOCUMENT["nodes"][:1]})
+    mixed = f"{plan['id'].split('-')[0]}-{other['id'].split('-')[1]}"
+    problem(ann.api.get(f"/plans/{mixed}"), 404)
+
+
+def test_a_plan_of_a_fleet_that_has_changed_is_stale(ann: Person) -> None:
+    plan = compiled(ann)
+    used = {item["backend"] for item in plan["variants"][0]["assignment"].values()}
+    Replica.objects.filter(backend__name__in=used).update(state="disabled")
+    assert problem(ann.api.get(f"/plans/{plan['id']}/variants/0/explain"), 409)["code"] == "stale_plan"
