@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 from django.core.asgi import get_asgi_application
@@ -81,13 +86,44 @@ def _replay(messages: list[Message], receive: Receive) -> Receive:
 
 
 async def lifespan(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        if message["type"] == "lifespan.shutdown":
-            await close_hub()
-            await send({"type": "lifespan.shutdown.complete"})
-            return
+    """Streams end as soon as the process is told to stop; otherwise they would hold it until the server loses patience."""
+    loop = asyncio.get_running_loop()
+    await receive()
+    with on_stop(lambda: loop.call_soon_threadsafe(_end_streams)):
         await send({"type": "lifespan.startup.complete"})
+        await receive()
+    await close_hub()
+    await send({"type": "lifespan.shutdown.complete"})
+
+
+_ending: set[asyncio.Task[None]] = set()
+
+
+def _end_streams() -> None:
+    task = asyncio.create_task(close_hub(), name="end streams")
+    _ending.add(task)
+    task.add_done_callback(_ending.discard)
+
+
+@contextmanager
+def on_stop(call: Callable[[], object]) -> Iterator[None]:
+    """Calls `call` at SIGTERM and SIGINT, and then the server's own handler; signals without one are left alone."""
+    servers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {number: handler for number, handler in servers.items() if callable(handler)}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        call()
+        handlers[signal.Signals(number)](number, frame)
+
+    # Python lets the main thread alone set handlers; a server in another thread gets no signals either.
+    ours = handlers if threading.current_thread() is threading.main_thread() else {}
+    for number in ours:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
 
 
 application = ProtocolTypeRouter(

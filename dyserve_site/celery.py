@@ -7,14 +7,13 @@ import os
 import warnings
 from typing import Any
 
-from celery import Celery
-from celery.platforms import SecurityWarning
+from celery import Celery, platforms
 from celery.signals import setup_logging
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dyserve_site.settings")
 
 # Six lines a worker about root: in a container that is how it is, and tasks are JSON, never pickles.
-warnings.filterwarnings("ignore", category=SecurityWarning)
+warnings.filterwarnings("ignore", module=platforms.__name__)
 
 app = Celery("dyserve")
 app.config_from_object("django.conf:settings", namespace="CELERY")

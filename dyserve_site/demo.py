@@ -21,11 +21,12 @@ from pathlib import Path
 
 from dyserve_site.client import Client, Run
 from dyserve_site.supervisor.ports import EMULATED_REPLICAS, emulator_base, taken
-from dyserve_site.supervisor.prepare import demo_workflows
+from planner.data import demo_workflow_sources
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 10.0
 FIRST_PORT, LAST_PORT = 20_000, 29_000
+_OF_OTHER_INSTANCES = {"DATABASE_URL", "REDIS_URL", "SECRET_KEY", "DYSERVE_EMULATOR_PORT", "DYSERVE_HTTPS"}
 Progress = Callable[[int, int], None]
 
 
@@ -35,8 +36,14 @@ class DemoFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
+    """A running dyserve; `pid` is its supervisor's, `start_s` wall seconds to a green /readyz."""
+
     url: str
     token: str
+    username: str
+    password: str
+    home: Path
+    pid: int
     start_s: float
 
 
@@ -100,8 +107,8 @@ def _wait_up(process: subprocess.Popen[str], home: Path, started: float) -> Inst
             raise DemoFailed(f"`up` was not ready after {START_TIMEOUT_S:.0f} s")
         time.sleep(0.1)
     url = json.loads(state.read_text(encoding="utf-8"))["url"]
-    token = json.loads((home / "admin.json").read_text(encoding="utf-8"))["token"]
-    return Instance(url=url, token=token, start_s=time.monotonic() - started)
+    login = json.loads((home / "admin.json").read_text(encoding="utf-8"))
+    return Instance(url=url, home=home, pid=process.pid, start_s=time.monotonic() - started, **login)
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
@@ -117,9 +124,7 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 def burst(client: Client, runs: int, *, timeout_s: float, progress: Progress) -> list[Run]:
     """Stores the shipped workflows, submits `runs` runs at once, round the workflows, and waits for all of them."""
-    slugs = [
-        client.store_workflow(data.decode("utf-8"), filename=name).workflow.slug for name, data in demo_workflows()
-    ]
+    slugs = [client.store_workflow(text, filename=name).workflow.slug for name, text in demo_workflow_sources().items()]
     ids = [client.submit_run(workflow=slugs[index % len(slugs)]).run.id for index in range(runs)]
     until = time.monotonic() + timeout_s
     ended: dict[str, Run] = {}

@@ -21,7 +21,8 @@ from dyserve_site.callers import is_local, may_see_figures
 from dyserve_site.celery import app as celery_app
 from fleet.common.threads import in_thread
 from fleet.errors import NoDefaultFleet
-from fleet.redis import REDIS_ERRORS, WORKER_KEY, connection as redis_connection, monitor_age_s
+from fleet.redis import REDIS_ERRORS, WORKER_KEY, monitor_age_s
+from fleet.redis import connection as redis_connection
 from fleet.selectors import default_fleet, pressure
 from planner.outbox import BROKER_ERRORS
 from runtime.engine.events import RunState

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from django.urls import path
+from django.urls import path, re_path
 
+from fleet.common.sockets import UnknownConsumer
 from fleet.consumers import FleetConsumer
 from runtime.consumers import OverviewConsumer, RunConsumer
 
@@ -11,4 +12,5 @@ websocket_urlpatterns = [
     path("ws/runs/<str:run_id>/", RunConsumer.as_asgi()),
     path("ws/overview/", OverviewConsumer.as_asgi()),
     path("ws/fleet/", FleetConsumer.as_asgi()),
+    re_path("", UnknownConsumer.as_asgi()),
 ]

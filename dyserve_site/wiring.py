@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from channels.layers import get_channel_layer
 from django.conf import settings
 
+from fleet.emulator.config import EmulatorConfig, ReplicaConfig, to_json
 from fleet.models import Fleet, Replica
 from fleet.selectors import catalog_for
 from fleet.services import address_policy
@@ -81,29 +82,33 @@ def worker() -> RunsWorker:
 
 
 def emulator_config(fleet: Fleet, *, time_scale: float, seed: int) -> dict[str, Any]:
-    """The emulator's configuration file: its replicas from the fleet's emulated backends, its rejections from the
-    active profiles (fleet imports no planner, so they meet here). Raises planner.errors.NoActiveProfiles."""
+    """The emulator's configuration file as JSON: its replicas from the fleet's emulated backends, its rejections from
+    the active profiles (the fleet imports no planner, so they meet here).
+
+    Raises planner.errors.NoActiveProfiles, and ConfigError when the emulator cannot serve such a replica.
+    """
     replicas = (
         Replica.objects.filter(backend__fleet=fleet, backend__emulated=True)
         .select_related("backend__model_class")
         .order_by("backend__name", "name")
     )
-    return {
-        "time_scale": time_scale,
-        "seed": seed,
-        "reject_probability": rejection_probabilities(active_profiles(), catalog_for(fleet)),
-        "replicas": [_emulated(replica) for replica in replicas],
-    }
+    config = EmulatorConfig(
+        replicas=tuple(_emulated(replica) for replica in replicas),
+        time_scale=time_scale,
+        seed=seed,
+        reject_probability=rejection_probabilities(active_profiles(), catalog_for(fleet)),
+    )
+    return to_json(config)
 
 
-def _emulated(replica: Replica) -> dict[str, Any]:
+def _emulated(replica: Replica) -> ReplicaConfig:
     backend, address = replica.backend, urlsplit(replica.url)
-    return {
-        "name": replica.name,
-        "model": backend.served_name or backend.model_class.name,
-        "hardware": backend.hardware,
-        "host": address.hostname,
-        "port": address.port,
-        "max_num_seqs": backend.max_num_seqs,
-        "max_model_len": backend.model_class.context_tokens,
-    }
+    return ReplicaConfig(
+        name=replica.name,
+        model=backend.served_name or backend.model_class.name,
+        hardware=backend.hardware,
+        host=address.hostname or "127.0.0.1",
+        port=address.port or 80,
+        max_num_seqs=backend.max_num_seqs,
+        max_model_len=backend.model_class.context_tokens,
+    )

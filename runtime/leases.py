@@ -35,7 +35,7 @@ _READ_HELD = (
     "FROM runtime_run r LEFT JOIN planner_planbundle b ON b.id = r.bundle_id WHERE r.id IN ({ids})"
 )
 _FREE = "UPDATE runtime_run SET lease_owner = '', lease_expires_at = NULL, enqueued_at = NULL WHERE state = 'running' "
-_RELEASE = _FREE + "AND id = %s AND epoch = %s"
+_RELEASE = _FREE + "AND id = %s AND epoch = %s AND lease_owner = %s"
 _EXPIRE = _FREE + "AND substr(lease_owner, 1, %s) = %s"
 _HAND_BACK = "UPDATE runtime_run SET enqueued_at = NULL WHERE id = %s AND state = 'queued'"
 _MARK_ENQUEUED = "UPDATE runtime_run SET enqueued_at = {now} WHERE id IN ({ids})"
@@ -101,9 +101,9 @@ def _held(cursor: CursorWrapper, run_ids: Sequence[str], worker: str) -> list[He
     ]
 
 
-def release(run_id: str, *, epoch: int) -> bool:
-    """Give a run back before its end, for anybody to claim; False when it was no longer this epoch's."""
-    return _update(_RELEASE, [run_id, epoch]) == 1
+def release(run_id: str, *, worker: str, epoch: int) -> bool:
+    """Give a run back before its end, for anybody to claim; False when it was no longer this worker's."""
+    return _update(_RELEASE, [run_id, epoch, worker]) == 1
 
 
 def hand_back(run_id: str) -> None:

@@ -27,10 +27,15 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
+        self._submitting = threading.Lock()
+        self._pending: set[Future[Any]] = set()
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name="dyserve-loop", daemon=True)
 
     def start(self) -> None:
-        """Returns once `main` is ready. Raises RuntimeError when it ended before that."""
+        """Returns once `main` is ready. Raises RuntimeError when it ended before that, and on every later try."""
+        if self._thread.ident is not None:
+            raise RuntimeError("the worker's event loop is not running") from self._error
         self._thread.start()
         self._ready.wait()
         if self._error is not None:
@@ -51,11 +56,15 @@ class LoopThread:
             logger.debug("the event loop has closed")
 
     def submit(self, coro: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine on the loop from another thread."""
-        if self._loop is None or self._loop.is_closed():
-            coro.close()
-            raise RuntimeError("the worker's event loop is not running")
-        return asyncio.run_coroutine_threadsafe(coro, self._loop)
+        """Run a coroutine on the loop from another thread; its future is cancelled when the loop ends first."""
+        with self._submitting:
+            if self._loop is None or self._ended:
+                coro.close()
+                raise RuntimeError("the worker's event loop is not running")
+            future = asyncio.run_coroutine_threadsafe(coro, self._loop)
+            self._pending.add(future)
+        future.add_done_callback(self._pending.discard)
+        return future
 
     def _run(self) -> None:
         try:
@@ -65,11 +74,19 @@ class LoopThread:
         except BaseException as error:
             # Nobody awaits this thread: the error goes to whoever starts it, or ends the process by `on_broken`.
             self._error = error
-            if self._ready.is_set():
-                logger.critical("the worker's event loop broke", exc_info=True)
-                self._on_broken()
+            logger.critical("the worker's event loop broke", exc_info=True)
+            self._end()
+            self._on_broken()
         finally:
+            self._end()
             self._ready.set()
+
+    def _end(self) -> None:
+        """Nobody shall wait for what the loop can no longer do."""
+        with self._submitting:
+            self._ended = True
+        for future in list(self._pending):
+            future.cancel()
 
     async def _supervised(self) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()

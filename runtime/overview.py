@@ -5,41 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Q, QuerySet
 
 from fleet.consumers import pressure_message
-from runtime.engine.events import RunState
 from runtime.listing import listed, workflow_name
 from runtime.models import LedgerEntry, Run
 from runtime.selectors import runs_for
+from runtime.stats import WINDOW_S, recent_stats
 
 RECENT_RUNS = 20
 RECENT_SWITCHES = 10
-WINDOW_S = 3600.0
-ACTIVE = (RunState.QUEUED, RunState.RUNNING)
 
 
 def overview(user: User, now: float) -> dict[str, Any]:
-    """`counts` are of runs in each active state and of those that ended within `window_s`; times in epoch seconds."""
+    """`stats` are of runs that are active now and of those that ended within `window_s`; times in epoch seconds."""
     runs = runs_for(user)
     pressure = pressure_message(now)
     return {
         "type": "overview",
         "server_time": now,
         "window_s": WINDOW_S,
-        "counts": _counts(runs, now),
+        "stats": recent_stats(user, now).to_json(),
         "runs": [run_row(run) for run in listed(runs).order_by("-pk")[:RECENT_RUNS]],
         "switches": _switches(user),
         "fleet": pressure["fleet"],
         "loads": pressure["pressure"]["classes"] if pressure["pressure"] else [],
         "pressure_at": pressure["pressure"]["at"] if pressure["pressure"] else None,
     }
-
-
-def _counts(runs: QuerySet[Run], now: float) -> dict[str, int]:
-    recent = Q(state__in=ACTIVE) | Q(finished_at__gte=now - WINDOW_S)
-    found = runs.filter(recent).order_by().values("state").annotate(count=Count("pk")).values_list("state", "count")
-    return {state.value: 0 for state in RunState} | dict(found)
 
 
 def run_row(run: Run) -> dict[str, Any]:
@@ -52,6 +43,9 @@ def run_row(run: Run) -> dict[str, Any]:
         "nodes_total": run.nodes_total,
         "active_variant": run.active_variant,
         "switches": run.switches,
+        "calls": run.calls,
+        "tokens": run.prompt_tokens + run.output_tokens,
+        "deadline_s": run.deadline_s,
         "accepted_at": run.accepted_at.timestamp(),
         "started_at": run.started_at,
         "finished_at": run.finished_at,
@@ -60,7 +54,7 @@ def run_row(run: Run) -> dict[str, Any]:
 
 
 def _switches(user: User) -> list[dict[str, Any]]:
-    rows = LedgerEntry.objects.filter(run__in=runs_for(user).order_by(), to_variant__isnull=False)
+    rows = LedgerEntry.objects.filter(run__owner_id=user.pk, to_variant__isnull=False)
     return [
         {
             "run": row.run_id,

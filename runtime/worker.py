@@ -184,7 +184,7 @@ class RunsWorker:
         return load_claimed(owned.run_id, owned.epoch)
 
     def _give_back(self, owned: OwnedRun) -> None:
-        release = partial(leases.release, owned.run_id, epoch=owned.epoch)
+        release = partial(leases.release, owned.run_id, worker=self._parts.worker_id, epoch=owned.epoch)
         if not self._parts.writer.call(release).result():
             return
         try:

@@ -10,10 +10,31 @@ from pathlib import Path
 import pytest
 import redis
 from django.conf import settings
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from dyserve_site.supervisor import valkey as embedded
 
+# Sampled with fixed seeds by `make test`, at length and at random by `make soak`; no test depends on timing.
+_SLOW_MACHINES = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+hypothesis_settings.register_profile(
+    "sampled", deadline=None, derandomize=True, database=None, suppress_health_check=_SLOW_MACHINES
+)
+hypothesis_settings.register_profile(
+    "soak", deadline=None, max_examples=2000, print_blob=True, suppress_health_check=_SLOW_MACHINES
+)
+SOAK = bool(os.environ.get("DYSERVE_SOAK"))
+hypothesis_settings.load_profile("soak" if SOAK else "sampled")
+
 SHARED_DATA = Path(settings.BASE_DIR).parent / "shared" / "data"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long versions run in `make soak` alone; their sampled siblings carry no mark."""
+    if not SOAK:
+        for item in items:
+            if item.get_closest_marker("soak"):
+                item.add_marker(pytest.mark.skip(reason="long version: make soak"))
 
 
 def missing(what: str) -> None:

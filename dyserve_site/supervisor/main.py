@@ -132,6 +132,7 @@ async def _up(where: Topology, log: Log) -> int:
         log("up", "stopping")
         return 0
     finally:
+        (where.home / "up.json").unlink(missing_ok=True)
         await supervisor.stop()
         log("up", "stopped")
 
@@ -206,4 +207,6 @@ def _announce(where: Topology, credentials: Credentials, seconds: float) -> None
     sys.stdout.write("\n" + "\n".join(lines) + "\n\n")
     sys.stdout.flush()
     state = {"url": url, "pid": os.getpid(), "seconds": round(seconds, 2)}
-    (where.home / "up.json").write_text(json.dumps(state), encoding="utf-8")
+    scratch = where.home / ".up.json"
+    scratch.write_text(json.dumps(state), encoding="utf-8")
+    scratch.replace(where.home / "up.json")  # in one step: whoever waits for it reads all of it

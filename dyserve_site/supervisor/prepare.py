@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from importlib.resources import files
 from pathlib import Path
 
 from django.conf import settings
@@ -21,6 +20,7 @@ from dyserve_site.supervisor.credentials import Credentials
 from fleet.common.scopes import ALL_SCOPES
 from fleet.models import Fleet
 from fleet.services import seed_demo_fleet
+from planner.data import demo_workflow_sources
 from planner.services import ensure_profiles, store_workflow
 from runtime.models import ControllerSettings
 
@@ -37,16 +37,10 @@ def seed(base_port: int) -> Credentials:
     fleet = seed_demo_fleet(base_port, settings.EMULATOR_TIME_SCALE)
     ControllerSettings.objects.get_or_create(fleet=fleet)
     owner, credentials = _first_login(Path(settings.HOME) / "admin.json")
-    for name, data in demo_workflows():
-        store_workflow(owner=owner, data=data, filename=name)
+    for name, text in demo_workflow_sources().items():
+        store_workflow(owner=owner, data=text.encode(), filename=name)
     _write_private(Path(settings.HOME) / "emulator.json", emulator_json(fleet))
     return credentials
-
-
-def demo_workflows() -> list[tuple[str, bytes]]:
-    """(file name, content) of the shipped workflows."""
-    folder = files("planner.data") / "workflows"
-    return sorted((entry.name, entry.read_bytes()) for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
 def emulator_json(fleet: Fleet) -> str:

@@ -75,3 +75,11 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels 
         except Exception:  # the socket is closed with a code that says so, and the log has the cause
             logger.exception("the socket %s failed", self.scope["path"])
             await self.close(code=SERVER_FAILED, reason="the server failed")
+
+
+class UnknownConsumer(StreamConsumer):
+    """What answers at an address that is nobody's."""
+
+    async def messages(self) -> AsyncGenerator[str, None]:
+        raise SocketRefused(NOT_FOUND, "no such address")
+        yield

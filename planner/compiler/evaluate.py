@@ -77,3 +77,12 @@ def _dominant(coefficients: Coefficients, demand: Mapping[str, float]) -> str | 
     """The class with the largest share of planned work (paper 4.4); ties go to the larger class."""
     catalog = coefficients.problem.catalog
     return max(demand, key=lambda name: (demand[name], catalog.model(name).size_rank, name), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """What a solver found: a column per node, and a bound on any plan's objective (None: this one is optimal)."""
+
+    choice: Choice
+    solver: str
+    bound: float | None = None

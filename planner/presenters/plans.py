@@ -138,7 +138,7 @@ def variant_rows(bundle: Bundle) -> tuple[VariantRow, ...]:
 
 
 def badges(bundle: Bundle, workflow: Workflow) -> dict[str, object]:
-    """What js/plans.js writes into the DAG per variant: every LLM node's badge and colour, and whether pi(0) differs."""
+    """What js/plans.js writes into the DAG per variant: each LLM node's badge and colour, and whether pi(0) differs."""
     first = bundle.variants[0]
     return {
         "variants": [

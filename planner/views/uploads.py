@@ -55,33 +55,39 @@ def _upload(request: HttpRequest) -> Upload:
     return Upload(data=data, filename=request.POST.get("filename", "")[:MAX_NAME], skills=skills, size=len(data))
 
 
-def _imported(upload: Upload) -> Imported:
-    """Raises WorkflowRejected. Chosen skills of nodes that the text no longer has are ignored."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What was made of an upload, and the skills by node that overrule the rule."""
+
+    imported: Imported
+    skills: dict[str, str]
+
+
+def _read(upload: Upload) -> Reading:
+    """Raises WorkflowRejected. Chosen skills that the rule chooses too, or of nodes that are gone, change nothing."""
     if upload.size > MAX_BYTES:
         raise WorkflowRejected([too_large(upload.size)])
     imported = import_workflow(upload.data, filename=upload.filename)
-    chosen = _overrides(imported, upload.skills)
-    return import_workflow(upload.data, filename=upload.filename, skills=chosen) if chosen else imported
-
-
-def _overrides(imported: Imported, skills: dict[str, str]) -> dict[str, str]:
-    """Only what differs from what the rule chose is an override."""
     derived = {node.id: node.skill for node in imported.workflow.llm_nodes}
-    return {node: skill for node, skill in skills.items() if node in derived and derived[node] != skill}
+    chosen = {node: skill for node, skill in upload.skills.items() if derived.get(node, skill) != skill}
+    if chosen:
+        imported = import_workflow(upload.data, filename=upload.filename, skills=chosen)
+    return Reading(imported=imported, skills=chosen)
 
 
 @login_required
 @require_POST
-def preview(request: HttpRequest) -> HttpResponse:
+def preview_upload(request: HttpRequest) -> HttpResponse:
     """A fragment: the problems, or the DAG with notes and what saving would do. Stores nothing."""
     upload = _upload(request)
     if upload.empty:
         return render(request, "planner/_preview_empty.html")
     try:
-        imported = _imported(upload)
+        reading = _read(upload)
     except WorkflowRejected as error:
         return render(request, "planner/_problems.html", {"problems": problem_rows(error.problems, upload.data)})
-    context = {"preview": preview_of(imported, _known_skills(), upload.skills), **_would_store(request, imported)}
+    preview = preview_of(reading.imported, _known_skills(), reading.skills)
+    context = {"preview": preview, **_would_store(request, reading.imported)}
     return render(request, "planner/_preview.html", context)
 
 
@@ -93,7 +99,7 @@ def upload(request: HttpRequest) -> HttpResponse:
         return render(request, "planner/upload.html", {"max_bytes": MAX_BYTES})
     given = _upload(request)
     try:
-        skills = _overrides(_imported(given), given.skills)
+        skills = _read(given).skills
         stored = store_workflow(
             owner=signed_in(request), data=given.data, filename=given.filename, skills=skills or None
         )

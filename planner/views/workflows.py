@@ -10,6 +10,7 @@ from django.db.models import Count, OuterRef, Subquery
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
+from django.views.decorators.vary import vary_on_headers
 
 from fleet.common.pagination import page
 from fleet.common.problems import ApiProblem
@@ -35,6 +36,7 @@ class WorkflowRow:
 
 @login_required
 @require_GET
+@vary_on_headers("HX-Target")
 def workflow_list(request: HttpRequest) -> HttpResponse:
     """Newest first; the filter and the cursor live in the address."""
     found = workflows_for(signed_in(request))
@@ -46,7 +48,7 @@ def workflow_list(request: HttpRequest) -> HttpResponse:
     except ApiProblem:
         raise Http404("This page of the list does not exist.") from None
     context = {"rows": _rows(list(shown.items)), "next": shown.next, "q": query, "first": "after" not in request.GET}
-    partial = request.headers.get("HX-Request") == "true"
+    partial = request.headers.get("HX-Target") == "workflow-rows"
     return render(request, "planner/_workflow_rows.html" if partial else "planner/workflows.html", context)
 
 
@@ -132,5 +134,5 @@ def document(request: HttpRequest, version_id: int) -> HttpResponse:
 
 def _attachment(name: str) -> str:
     """Always a download, with a name of harmless characters."""
-    safe = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name)[-100:]
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name)[-100:].lstrip("._")
     return f'attachment; filename="{safe or "workflow.txt"}"'

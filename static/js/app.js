@@ -139,6 +139,13 @@
     const status = event.detail.xhr.status;
     toast(REQUEST_ERRORS[status] ?? `The server answered with an error (${status}).`, "error");
   });
+  // A session that has ended answers a fragment's request with the sign-in page: go there, do not show it inside this one.
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const url = event.detail.xhr.responseURL;
+    if (!url || new URL(url).pathname !== "/login/" || location.pathname === "/login/") return;
+    event.detail.shouldSwap = false;
+    location.assign(`/login/?next=${encodeURIComponent(location.pathname + location.search)}`);
+  });
   document.addEventListener("htmx:sendError", () => toast("The server cannot be reached. Try again.", "error"));
   document.addEventListener("htmx:timeout", () => toast("The server took too long to answer. Try again.", "error"));
 

@@ -8,18 +8,28 @@ from channels.layers import get_channel_layer
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from fleet.models import Fleet
+from planner.services import inline_version
 from runtime.engine.events import EventKind, RunState
 from runtime.models import Run, RunEvent
 from runtime.pokes import RUNS_GROUP, poke_message
-from tests.runtime import rows
-from tests.runtime.engine import samples
+
+DOCUMENT = b"dyserve: 1\nname: One step\nnodes:\n  - {id: a, kind: llm, skill: writing, prompt: Write.}\n"
 
 
 def start_run(owner: User) -> Run:
-    """A run with one event, `run_accepted`."""
-    run = rows.accept(samples.snapshot(samples.chain("a", "b")), planned=False)
-    Run.objects.filter(pk=run.pk).update(owner=owner, state=RunState.RUNNING)
-    return Run.objects.get(pk=run.pk)
+    """A running run with one event, `run_accepted`."""
+    fleet, _ = Fleet.objects.get_or_create(name="test", is_default=True)
+    run = Run.objects.create(
+        owner=owner,
+        fleet=fleet,
+        version=inline_version(owner=owner, data=DOCUMENT),
+        state=RunState.RUNNING,
+        nodes_total=1,
+        last_seq=1,
+    )
+    RunEvent.objects.create(run=run, seq=1, kind=EventKind.RUN_ACCEPTED, at=1.0, data={"workflow": "One step"})
+    return run
 
 
 def append(run_id: str, *kinds: EventKind, state: RunState | None = None) -> int:

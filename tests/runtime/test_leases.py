@@ -92,8 +92,9 @@ def test_renewal_of_nothing_asks_nothing(database: str, django_assert_num_querie
 def test_only_the_owner_releases(run_id: str) -> None:
     epoch = claim(run_id)
     assert epoch is not None
-    assert leases.release(run_id, epoch=epoch - 1) is False
-    assert leases.release(run_id, epoch=epoch) is True
+    assert leases.release(run_id, worker="host:1:a", epoch=epoch - 1) is False
+    assert leases.release(run_id, worker="host:2:b", epoch=epoch) is False
+    assert leases.release(run_id, worker="host:1:a", epoch=epoch) is True
     assert claim(run_id, "host:2:b") == 2
 
 

@@ -3,14 +3,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 
 import pytest
 
 from runtime.loop import LoopThread, every
-
-
-class Broken(threading.Event):
-    """Hears that the loop broke."""
 
 
 async def serve(ready: Callable[[], None]) -> None:
@@ -36,21 +33,43 @@ def test_a_main_that_fails_before_it_is_ready_fails_the_start() -> None:
     async def fail(ready: Callable[[], None]) -> None:
         raise ValueError("no")
 
-    broken = Broken()
+    broken = threading.Event()
     with pytest.raises(RuntimeError, match="could not start"):
         LoopThread(fail, on_broken=broken.set).start()
-    assert not broken.is_set()
+    assert broken.is_set()
 
 
 def test_a_main_that_fails_later_is_told() -> None:
+    now = asyncio.Event()
+
     async def fail_later(ready: Callable[[], None]) -> None:
         ready()
-        await asyncio.sleep(0)
+        await now.wait()
         raise ValueError("no")
 
-    broken = Broken()
-    LoopThread(fail_later, on_broken=broken.set).start()
+    broken = threading.Event()
+    loop = LoopThread(fail_later, on_broken=broken.set)
+    loop.start()
+    loop.call_soon(now.set)
     assert broken.wait(timeout=30)
+
+
+def test_nobody_waits_for_a_loop_that_has_ended() -> None:
+    started = threading.Event()
+
+    async def wait_for_ever() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    loop = LoopThread(serve, on_broken=lambda: None)
+    loop.start()
+    future = loop.submit(wait_for_ever())
+    assert started.wait(timeout=30)
+    loop.stop()
+    with pytest.raises(CancelledError):
+        future.result()
+    with pytest.raises(RuntimeError, match="not running"):
+        loop.start()
 
 
 async def test_an_expected_error_is_said_once_and_work_goes_on(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""`manage.py prepare`: what `up` does before the processes start; its last line on stdout is the first login as JSON."""
+"""`manage.py prepare`: what `up` does before the processes start; stdout ends with the first login as JSON."""
 
 from __future__ import annotations
 

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from planner.compiler.bundle import compile_bundle
+from planner.compiler.cbc import logged_bound
 from planner.compiler.certificate import verify_plan
-from planner.compiler.evaluate import evaluate
+from planner.compiler.evaluate import Solution, evaluate
 from planner.compiler.fallback import incumbent, upper_bound
 from planner.compiler.plan import Infeasible, Plan
 from planner.compiler.problem import PlanningProblem
-from planner.compiler.solve import Solution, compile_plan, decode, logged_bound, plan_digest
+from planner.compiler.solve import compile_plan, decode, plan_digest
 from planner.compiler.weights import Weights
 from tests.planner.compiler.cases import (
     LARGE,

@@ -1,0 +1,150 @@
+"""The parts as they are put together, end to end: real emulator over HTTP, real Valkey, real database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from dyserve_site import wiring
+from fleet.emulator.config import EmulatorConfig, parse_config
+from fleet.emulator.server import serve
+from fleet.models import Replica
+from fleet.redis import WORKER_KEY, connection
+from planner.compiler.policies import POLICIES
+from planner.data import demo_workflow_sources
+from planner.models import WorkflowVersion
+from planner.services import prepare_variants, store_workflow
+from runtime import composition, reaper
+from runtime.engine.events import RunState
+from runtime.loop import LoopThread
+from runtime.models import Call, Invocation, Run
+from runtime.reaper import Sweep
+from runtime.services import submit_run
+from runtime.tasks import execute_run
+from tests.runtime.conftest import World
+
+SCALE = 200.0
+
+
+def config_of(world: World) -> EmulatorConfig:
+    return parse_config(wiring.emulator_config(world.fleet, time_scale=SCALE, seed=3))
+
+
+def test_the_emulator_serves_what_the_fleet_says(world: World) -> None:
+    config = config_of(world)
+    replicas = {replica.name: replica for replica in Replica.objects.select_related("backend__model_class")}
+    assert {item.name for item in config.replicas} == set(replicas)
+    for item in config.replicas:
+        row = replicas[item.name]
+        assert f"http://{item.host}:{item.port}" == row.url
+        assert item.model == row.backend.model_class.name
+        assert item.max_num_seqs == row.backend.max_num_seqs
+    assert (config.time_scale, config.seed) == (SCALE, 3)
+    assert set(config.reject_probability) == {"qwen3.5-4b", "qwen3.5-9b", "qwen3.5-27b"}
+    assert all(0 < probability < 1 for probability in config.reject_probability.values())
+
+
+def test_only_emulated_backends_are_emulated(world: World) -> None:
+    world.fleet.backends.filter(name="h200-4b").update(emulated=False)
+    assert {item.model for item in config_of(world).replicas} == {"qwen3.5-9b", "qwen3.5-27b"}
+
+
+@pytest.fixture
+def emulator(world: World) -> Iterator[Mapping[str, str]]:
+    """The world's fleet on free ports of this machine; the rows name them."""
+    config = config_of(world)
+    config = replace(config, replicas=tuple(replace(item, port=0) for item in config.replicas))
+    found: Future[Mapping[str, str]] = Future()
+
+    async def main(ready: Callable[[], None]) -> None:
+        def listening(urls: Mapping[str, str]) -> None:
+            found.set_result(urls)
+            ready()
+
+        await serve(config, listening, stop=asyncio.Event())
+
+    loop = LoopThread(main, on_broken=lambda: None)
+    loop.start()
+    for name, url in found.result().items():
+        Replica.objects.filter(name=name).update(url=url)
+    yield found.result()
+    loop.stop()
+
+
+@pytest.fixture
+def composed(valkey: str) -> Iterator[None]:
+    yield
+    composition.close()
+
+
+def versions(world: World) -> list[WorkflowVersion]:
+    return [
+        store_workflow(owner=world.owner, data=text.encode(), filename=name).version
+        for name, text in demo_workflow_sources().items()
+    ]
+
+
+def test_the_demo_workflows_run_on_the_emulated_fleet(
+    world: World, emulator: Mapping[str, str], composed: None
+) -> None:
+    runs = [submit_run(owner=world.owner, version=version, inputs={}, source="test").run for version in versions(world)]
+    with ThreadPoolExecutor(max_workers=len(runs)) as threads:
+        for future in [threads.submit(execute_run, run.pk) for run in runs]:
+            future.result()
+    for run in Run.objects.select_related("version"):
+        assert run.state == RunState.SUCCEEDED, (run.version, run.error)
+        assert run.nodes_done == run.version.node_count
+        assert run.output is not None
+        check_calls(run)
+    assert {call.replica for call in Call.objects.all()} <= set(emulator)
+    assert connection().keys(f"{WORKER_KEY}*"), "the worker tells its calls in flight"
+    assert not Run.objects.filter(enqueued_at__isnull=True).exists(), "the publisher enqueued every run"
+
+
+def check_calls(run: Run) -> None:
+    """Every stage of every policy really ran: base calls always, conditional ones as the verdicts say."""
+    for invocation in Invocation.objects.filter(run=run, kind="llm"):
+        assert invocation.binding is not None
+        policy = POLICIES[invocation.binding["policy"]]
+        calls = Call.objects.filter(run=run, node=invocation.node, attempt=invocation.attempt)
+        always = sum(call.count for stage in policy.stages if stage.when == "always" for call in stage.calls)
+        assert always <= calls.count() <= policy.max_calls
+        assert invocation.calls == calls.count()
+        assert sum(call.output_tokens for call in calls) == invocation.output_tokens
+
+
+def test_variants_that_are_prepared_meanwhile_reach_later_runs(
+    world: World, emulator: Mapping[str, str], composed: None
+) -> None:
+    version = versions(world)[0]
+    first = submit_run(owner=world.owner, version=version, inputs={}).run
+    execute_run(first.pk)
+    first.refresh_from_db()
+    assert first.bundle is not None
+    prepare_variants(first.bundle.pk)
+    second = submit_run(owner=world.owner, version=version, inputs={}).run
+    execute_run(second.pk)
+    second.refresh_from_db()
+    assert second.bundle == first.bundle, "runs of one structure share their bundle"
+    assert second.events.filter(kind="bundle_ready").exists()
+
+
+def test_a_run_without_replicas_fails_with_its_reason(world: World, composed: None) -> None:
+    version = versions(world)[0]
+    run = submit_run(owner=world.owner, version=version, inputs={}).run
+    Replica.objects.update(state=Replica.State.DISABLED)
+    execute_run(run.pk)
+    run.refresh_from_db()
+    assert run.state == RunState.FAILED
+    assert run.error is not None
+    assert run.error["code"] == "no_plan"
+
+
+def test_the_reaper_of_this_process_works(world: World, composed: None) -> None:
+    assert composition.reaper() is composition.reaper()
+    reaper.sweep()
+    assert composition.reaper().sweep() == Sweep()
