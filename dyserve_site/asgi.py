@@ -86,7 +86,7 @@ def _replay(messages: list[Message], receive: Receive) -> Receive:
 
 
 async def lifespan(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-    """Streams end as soon as the process is told to stop; otherwise they would hold it until the server loses patience."""
+    """Streams end as soon as the process is told to stop; else they would hold it until the server loses patience."""
     loop = asyncio.get_running_loop()
     await receive()
     with on_stop(lambda: loop.call_soon_threadsafe(_end_streams)):

@@ -17,9 +17,11 @@ def is_local(request: HttpRequest) -> bool:
     if any(name in request.headers for name in _FORWARDED):
         return False
     try:
-        return ipaddress.ip_address(request.META.get("REMOTE_ADDR", "")).is_loopback
+        address = ipaddress.ip_address(request.META.get("REMOTE_ADDR", ""))
     except ValueError:
         return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 def may_see_figures(request: HttpRequest) -> bool:

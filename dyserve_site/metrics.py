@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Iterator
 
-from django.db.models import Count, Sum
+from django.db.models import Count, Q, Sum
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 from prometheus_client import CollectorRegistry
@@ -62,9 +62,11 @@ def _runs() -> Iterator[Metric]:
     late = Run.objects.filter(late=True).count()
     yield CounterMetricFamily("dyserve_late_runs", "Runs that ended after their deadline.", value=late)
     decisions = CounterMetricFamily("dyserve_switch_decisions", "Ledger entries.", labels=["outcome", "reason"])
-    rows = LedgerEntry.objects.order_by().values_list("to_variant__isnull", "reason").annotate(Count("pk"))
-    for refused, reason, count in rows:
-        decisions.add_metric(["refused" if refused else "switched", reason], count)
+    refused = Q(to_variant=None)
+    rows = LedgerEntry.objects.order_by().values("reason")
+    for row in rows.annotate(refused=Count("pk", filter=refused), switched=Count("pk", filter=~refused)):
+        for outcome in ("refused", "switched"):
+            decisions.add_metric([outcome, row["reason"]], row[outcome])
     yield decisions
 
 

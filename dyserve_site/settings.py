@@ -215,7 +215,7 @@ ALLOWED_NETWORKS = env.items("DYSERVE_ALLOWED_NETWORKS", ["127.0.0.0/8", "::1/12
 DYSERVE_WIRING = "dyserve_site.wiring"
 MAX_UPLOAD_BYTES = 1024 * 1024
 MAX_NODES = 500
-EMULATOR_TIME_SCALE = env.number("DYSERVE_TIME_SCALE", 10.0, low=0.1, high=1000)
+EMULATOR_TIME_SCALE = env.number("DYSERVE_TIME_SCALE", 5.0, low=0.1, high=1000)
 EMULATOR_SEED = env.integer("DYSERVE_SEED", 7, low=0, high=2**31 - 1)
 RUNS_PER_WORKER = env.integer("DYSERVE_RUNS_PER_WORKER", 256, low=1, high=5000)
 LEASE_S = env.number("DYSERVE_LEASE_S", 10.0, low=1, high=600)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path
-from django.views.generic import RedirectView
 
 from dyserve_site import api, health, views
 from dyserve_site.metrics import metrics
+from runtime.views import overview
 
 admin.autodiscover()
 
@@ -23,6 +23,8 @@ urlpatterns = [
     path("account/", views.account, name="account"),
     path("account/tokens/", views.create, name="create-token"),
     path("account/tokens/<int:token_id>/revoke/", views.revoke, name="revoke-token"),
-    path("", RedirectView.as_view(pattern_name="planner:workflows"), name="home"),
+    path("", overview.home, name="home"),
+    path("runs/", include("runtime.urls")),
+    path("fleet/", include("fleet.urls")),
     path("", include("planner.urls")),
 ]

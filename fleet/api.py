@@ -14,8 +14,8 @@ from fleet.common.problems import not_found
 from fleet.common.scopes import Scope, caller, requires
 from fleet.models import Backend, Fleet, RatesVersion, Replica
 from fleet.selectors import active_rates, pressure
-from fleet.serving.pressure import ReplicaPressure
 from fleet.services import set_replica_state
+from fleet.serving.pressure import ReplicaPressure
 
 router = Router(tags=["fleet"])
 

@@ -225,9 +225,7 @@ class InvocationOut(Schema):
     @classmethod
     def with_calls(cls, row: Invocation, calls: list[Call]) -> Self:
         names = [name for name in cls.model_fields if name != "calls"]
-        return cls(
-            calls=[CallOut.given(call) for call in calls], **{name: getattr(row, name) for name in names}
-        )
+        return cls(calls=[CallOut.given(call) for call in calls], **{name: getattr(row, name) for name in names})
 
 
 class NodeDetailOut(NodeOut):

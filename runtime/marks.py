@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fleet.models import Fleet
 from fleet.marks import LoadMarks
+from fleet.models import Fleet
 from runtime.snapshots import switch_settings
 
 

@@ -37,7 +37,7 @@ class Placed(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldProblem:
-    """One thing that is wrong with a request: where (a pointer into the body, line and column of a text), and the remedy."""
+    """One thing that is wrong with a request: where (pointer into the body, line and column of a text), the remedy."""
 
     code: str
     message: str

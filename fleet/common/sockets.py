@@ -80,6 +80,5 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels 
 class UnknownConsumer(StreamConsumer):
     """What answers at an address that is nobody's."""
 
-    async def messages(self) -> AsyncGenerator[str, None]:
+    def messages(self) -> AsyncGenerator[str, None]:
         raise SocketRefused(NOT_FOUND, "no such address")
-        yield

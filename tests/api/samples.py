@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from django.test import Client
-from django.test.client import AsyncClient
 
 DOCUMENT: dict[str, Any] = {
     "dyserve": 1,
@@ -51,10 +50,6 @@ class Caller:
 
     def delete(self, path: str) -> Any:
         return self.request("DELETE", path)
-
-
-def asynchronous(token: str) -> AsyncClient:
-    return AsyncClient(headers={"Authorization": f"Bearer {token}"})
 
 
 def problem(response: Any, status: int) -> dict[str, Any]:

@@ -51,9 +51,7 @@ def test_a_browser_reads_with_its_session_and_writes_with_a_csrf_token(ann: Pers
     problem(refused, 403)
     browser.get("/api/v1/docs")
     token = browser.cookies[settings.CSRF_COOKIE_NAME].value
-    stored = browser.post(
-        "/api/v1/workflows", body, content_type="application/json", headers={"X-CSRFToken": token}
-    )
+    stored = browser.post("/api/v1/workflows", body, content_type="application/json", headers={"X-CSRFToken": token})
     assert stored.status_code == 201
 
 

@@ -29,7 +29,7 @@ MEMBERS = (
     *("document", "filename", "format", "skills", "name", "workflow", "version", "inputs", "deadline_s", "effort"),
     *("weights", "controller", "seed", "fleet", "levels", "scopes", "expires_in_days"),
 )
-NEARLY = st.fixed_dictionaries({}, optional={member: ANYTHING for member in MEMBERS})
+NEARLY = st.fixed_dictionaries({}, optional=dict.fromkeys(MEMBERS, ANYTHING))
 GOOD = {"document": DOCUMENT, "inputs": {"topic": "x"}}
 
 

@@ -209,4 +209,6 @@ def test_the_ledger_shows_switches_and_refusals(ann: Person) -> None:
     only = ann.api.get(f"/runs/{run['id']}/switches?switches_only=true").json()
     assert [(item["seq"], item["to_variant"]) for item in only["items"]] == [(3, 1)]
     page = ann.api.get(f"/runs/{run['id']}/switches?limit=2").json()
-    assert [item["seq"] for item in ann.api.get(f"/runs/{run['id']}/switches?cursor={page['next']}").json()["items"]] == [2]
+    assert [
+        item["seq"] for item in ann.api.get(f"/runs/{run['id']}/switches?cursor={page['next']}").json()["items"]
+    ] == [2]

@@ -92,7 +92,8 @@ def test_lists_come_in_pages(ann: Person) -> None:
     names = [f"Number {number}" for number in range(5)]
     for name in names:
         ann.api.post("/workflows", {"document": DOCUMENT, "name": name})
-    seen, cursor = [], ""
+    seen: list[str] = []
+    cursor: str | None = ""
     while cursor is not None:
         page = ann.api.get(f"/workflows?limit=2&cursor={cursor}").json()
         seen += [item["name"] for item in page["items"]]

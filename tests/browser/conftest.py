@@ -133,7 +133,7 @@ def signed_in(chromium: Browser, site: Site, tmp_path_factory: pytest.TempPathFa
     state = tmp_path_factory.mktemp("browser-state") / "state.json"
     context = chromium.new_context()
     page = context.new_page()
-    page.goto(site.url + "/login/")
+    page.goto(site.url + "/login/?next=/workflows/")
     page.get_by_label("User name").fill(USER)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
@@ -143,7 +143,7 @@ def signed_in(chromium: Browser, site: Site, tmp_path_factory: pytest.TempPathFa
     return state
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)  # no slots: playwright marks the object of a bound handler
 class Window:
     """A page with everything that went wrong on it."""
 

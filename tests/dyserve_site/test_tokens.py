@@ -6,7 +6,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from dyserve_site.models import ApiToken
 from dyserve_site.tokens import authenticate_token, create_token, revoke_token
-from fleet.common.scopes import Scope
+from fleet.common.scopes import Principal, Scope
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -22,7 +22,7 @@ def test_a_token_tells_its_owner_and_scopes(ann: User) -> None:
     token, plain = create_token(ann, "ci", [Scope.RUNS_READ, Scope.RUNS_READ])
     found = authenticate_token(plain, NOW)
     assert found is not None
-    assert (found.user, found.scopes, found.kind, found.token_id) == (ann, {Scope.RUNS_READ}, "token", token.pk)
+    assert found == Principal(user=ann, scopes=frozenset({Scope.RUNS_READ}), kind="token", token_id=token.pk)
 
 
 def test_the_database_holds_no_secret(ann: User) -> None:

@@ -90,7 +90,7 @@ def test_a_new_token_is_shown_once_and_works(browser: Client, ann: User) -> None
     plain = html.split('<code id="new-token">')[1].split("<")[0]
     principal = authenticate_token(plain, timezone.now())
     assert principal is not None
-    assert (principal.user, principal.scopes) == (ann, {Scope.RUNS_READ, Scope.RUNS_WRITE})
+    assert (principal.user, principal.scopes) == (ann, frozenset({Scope.RUNS_READ, Scope.RUNS_WRITE}))
     assert plain not in browser.get("/account/").content.decode()
     token = ApiToken.objects.get()
     assert token.expires_at is not None

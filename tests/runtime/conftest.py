@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from pytest_django.plugin import DjangoDbBlocker
 
-from fleet.models import Fleet
-from fleet.services import seed_demo_fleet
-from planner.services import ensure_profiles
 from tests.conftest import missing
 from tests.runtime.databases import default_database, empty, postgresql_server
+from tests.runtime.rows import World, make_world
 
 
 @pytest.fixture(scope="session")
@@ -39,19 +35,6 @@ def database(request: pytest.FixtureRequest, transactional_db: None) -> Iterator
     with default_database(settings):
         yield "postgresql"
         empty()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    owner: User
-    fleet: Fleet
-
-
-def make_world() -> World:
-    ensure_profiles()
-    return World(
-        owner=User.objects.create_user("ann", password="a long enough secret"), fleet=seed_demo_fleet(18100, 100.0)
-    )
 
 
 @pytest.fixture

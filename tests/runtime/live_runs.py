@@ -19,7 +19,7 @@ DOCUMENT = b"dyserve: 1\nname: One step\nnodes:\n  - {id: a, kind: llm, skill: w
 
 def start_run(owner: User) -> Run:
     """A running run with one event, `run_accepted`."""
-    fleet, _ = Fleet.objects.get_or_create(name="test", is_default=True)
+    fleet, _ = Fleet.objects.get_or_create(is_default=True, defaults={"name": "test"})
     run = Run.objects.create(
         owner=owner,
         fleet=fleet,

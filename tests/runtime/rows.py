@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.utils import timezone
 
 from fleet.models import Fleet
+from fleet.services import seed_demo_fleet
 from planner.compiler.bundle import to_positions
 from planner.compiler.plan import Bundle, Plan
 from planner.compiler.weights import Weights
 from planner.compiler.workflow import Workflow
 from planner.importers.native import content_digest, dump_native
 from planner.models import PlanBundle, PlanVariant, WorkflowVersion
+from planner.services import ensure_profiles
 from runtime.engine.events import EventKind
 from runtime.engine.ports import RunSnapshot
 from runtime.models import LedgerEntry, Run, RunEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    owner: User
+    fleet: Fleet
+
+
+def make_world() -> World:
+    ensure_profiles()
+    return World(
+        owner=User.objects.create_user("ann", password="a long enough secret"), fleet=seed_demo_fleet(18100, 100.0)
+    )
 
 
 def user(name: str = "ann") -> User:

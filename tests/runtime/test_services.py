@@ -19,9 +19,9 @@ from runtime.errors import IdempotencyConflict, InputsRejected
 from runtime.models import IdempotencyKey, Run
 from runtime.services import cancel_run, forget_old_keys, submit_run
 from tests.runtime import rows
-from tests.runtime.conftest import World, make_world
 from tests.runtime.databases import in_thread
 from tests.runtime.engine.samples import llm, workflow
+from tests.runtime.rows import World, make_world
 
 FLOW = replace(
     workflow([llm("a", "{{ inputs.topic }} {{ inputs.count }}")]),

@@ -18,7 +18,6 @@ from runtime.models import Invocation, Run
 from runtime.pokes import CONTROL_GROUP, control_message
 from runtime.services import cancel_run, submit_run
 from tests.runtime import rows
-from tests.runtime.conftest import World
 from tests.runtime.engine.samples import (
     BIG,
     SMALL,
@@ -32,6 +31,7 @@ from tests.runtime.engine.samples import (
     walkthrough_bundle,
     workflow,
 )
+from tests.runtime.rows import World
 from tests.runtime.workers import GatedDispatcher, TestLink, running
 
 DIAMOND = workflow(

@@ -5,6 +5,7 @@ from contextlib import aclosing
 from typing import Any
 
 from fleet.common.feeds import Feed, shared
+from tests.served import until
 
 
 class Counter:
@@ -60,8 +61,7 @@ async def test_a_source_that_fails_for_a_while_does_not_end_the_feed() -> None:
         await anext(documents)
         source.failing = True
         waiting = asyncio.ensure_future(anext(documents))
-        while source.asked < 5:
-            await asyncio.sleep(0)
+        await until(lambda: source.asked >= 5)
         source.failing = False
         assert json.loads(await waiting)["n"] > 5
 

@@ -44,7 +44,8 @@ def test_a_cursor_carries_its_key(key: int | str) -> None:
 
 @given(st.integers(0, 30), st.integers(1, 10))
 def test_slices_show_every_element_once_in_order(size: int, limit: int) -> None:
-    elements, seen, cursor = list(range(size)), [], ""
+    elements, cursor = list(range(size)), ""
+    seen: list[int] = []
     while True:
         part, following = slice_page(elements, cursor=cursor, limit=limit)
         seen += part

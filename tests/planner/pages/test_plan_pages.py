@@ -106,8 +106,8 @@ def test_why_names_an_alternative_for_every_node_of_any_variant(browser: Client,
         html = browser.get(f"{address}?variant={index}").content.decode()
         assert 'data-why="first"' in html
         assert 'data-why="second"' in html
-    for index in ("99", "-1", "x", "²"):
-        assert browser.get(f"{address}?variant={index}").status_code == 404
+    for text in ("99", "-1", "x", "²"):
+        assert browser.get(f"{address}?variant={text}").status_code == 404
 
 
 def test_why_says_when_the_fleet_has_changed_since(browser: Client, version: WorkflowVersion) -> None:

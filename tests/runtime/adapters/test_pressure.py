@@ -103,9 +103,7 @@ def test_what_the_monitor_knew_is_not_counted_twice(world: World, board: Pressur
     board.update("demo", published(world.now_s + 0.1, planned={SMALL: 5.0}))
     assert board.of("demo").loads()[SMALL].load == pytest.approx((8 + 5) / 20)
     world.planned = {}
-    assert board.of("demo").loads()[SMALL].load == pytest.approx(8 / 20), (
-        "demand that was dispatched is no longer planned"
-    )
+    assert board.of("demo").loads()[SMALL].load == pytest.approx(8 / 20), "what was dispatched is not planned"
 
 
 def test_counters_published_after_the_pressure_were_not_in_it(world: World, board: PressureBoard) -> None:

@@ -1,0 +1,1 @@
+"""The pages of runs: overview, list, run, node, switch."""
