@@ -10,6 +10,8 @@ from asgiref.sync import iscoroutinefunction
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import URLPattern, URLResolver, re_path
+from django.views.decorators.csrf import csrf_exempt
+from django.views.defaults import bad_request as default_bad_request
 from ninja import NinjaAPI, Swagger
 from ninja.errors import HttpError, ValidationError
 from ninja.parser import Parser
@@ -88,8 +90,16 @@ for router in (workflows, plans, runs, fleet, tokens):
 # --- The edges that django-ninja leaves to Django --------------------------------------------------------------------
 
 
+@csrf_exempt
 def unknown_address(request: HttpRequest, **_: Any) -> HttpResponse:
     return problem_response(request, ApiProblem(404, "not_found", "There is no such address in this API."))
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's handler of requests that reach no view, such as one for another host; the API's keep the API's shape."""
+    if request.path_info.startswith("/api/"):
+        return answer(request, exception)
+    return default_bad_request(request, exception)
 
 
 def _method_not_allowed(request: HttpRequest, response: HttpResponseBase) -> HttpResponse:

@@ -8,6 +8,7 @@ from typing import Any
 
 from csp.constants import NONE, SELF, UNSAFE_INLINE
 from django.core.exceptions import ImproperlyConfigured
+from django.templatetags.static import static
 
 from dyserve_site import env
 
@@ -228,6 +229,10 @@ UNFOLD = {
     "SITE_TITLE": "dyserve",
     "SITE_HEADER": "dyserve",
     "SITE_SUBHEADER": "Control plane",
+    "SITE_ICON": lambda _request: static("img/icon.svg"),
+    "SITE_FAVICONS": [
+        {"rel": "icon", "type": "image/svg+xml", "href": lambda _request: static("img/icon.svg")},
+    ],
     "SHOW_HISTORY": True,
     "SHOW_VIEW_ON_SITE": False,
 }

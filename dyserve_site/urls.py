@@ -28,3 +28,5 @@ urlpatterns = [
     path("fleet/", include("fleet.urls")),
     path("", include("planner.urls")),
 ]
+
+handler400 = api.bad_request

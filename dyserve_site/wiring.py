@@ -18,7 +18,7 @@ from fleet.serving.client import ServingClient
 from planner.compiler.profile import rejection_probabilities
 from planner.selectors import active_profiles
 from planner.services import compile_version, requeue_lost_bundles
-from runtime import leases
+from runtime import composition, leases
 from runtime.adapters.fleet import FleetLink
 from runtime.engine.clock import SystemClock
 from runtime.pokes import PokeSender
@@ -72,7 +72,7 @@ def worker() -> RunsWorker:
         pokes=pokes,
         layer=layer,
         compile_plan=compile_version,
-        enqueue=enqueue_run,
+        publish=composition.publisher().run,
         on_broken=lambda: os.kill(os.getpid(), signal.SIGTERM),
     )
     return RunsWorker(parts, WorkerSettings(runs=settings.RUNS_PER_WORKER, lease_s=settings.LEASE_S))

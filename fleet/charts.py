@@ -14,6 +14,8 @@ from fleet.models import PressureSample
 POINTS = 240
 """Points a line: a window is cut into so many slices, and a slice shows its highest load."""
 TABLE_ROWS = 60
+WINDOWS = ((120, "2 min"), (300, "5 min"), (900, "15 min"))
+DEFAULT_WINDOW_S = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,11 @@ class LoadLine:
     @property
     def top(self) -> float:
         return max((load for _, load in self.points if load is not None), default=0.0)
+
+
+def window_of(text: str | None) -> int:
+    """The window that an address asks for; anything that is not offered is the default."""
+    return next((seconds for seconds, _ in WINDOWS if str(seconds) == text), DEFAULT_WINDOW_S)
 
 
 def load_lines(samples: Iterable[PressureSample], *, now: float, window_s: float) -> list[LoadLine]:
@@ -77,7 +84,7 @@ def load_chart(
             "shapes": [_threshold(marks.high, "warn"), _threshold(marks.low, "muted")],
             "annotations": [_threshold_name("high", marks.high, "warn"), _threshold_name("low", marks.low, "muted")],
             "hovermode": "x unified",
-            "margin": {"l": 8, "r": 40, "t": 10, "b": 8},
+            "margin": {"l": 8, "r": 62, "t": 10, "b": 8},
         },
         table=_table(lines),
         height=height,

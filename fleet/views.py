@@ -15,7 +15,7 @@ from django.template.loader import render_to_string
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from fleet.charts import load_chart, load_lines
+from fleet.charts import WINDOWS, load_chart, load_lines, window_of
 from fleet.common.access import fleets_for, require_manager
 from fleet.common.charts import Chart
 from fleet.common.problems import ApiProblem
@@ -27,7 +27,6 @@ from fleet.presenters import class_views
 from fleet.selectors import default_fleet, pressure_history
 from fleet.services import set_replica_state
 
-WINDOW_S = 900.0
 DONE = {
     "enabled": "takes calls again",
     "draining": "takes no new calls; running ones finish",
@@ -39,7 +38,7 @@ DONE = {
 @never_cache
 @require_GET
 def fleet_page(request: HttpRequest) -> HttpResponse:
-    now = time.time()
+    now, window_s = time.time(), window_of(request.GET.get("window"))
     fleet = _fleet()
     if fleet is None:
         return render(request, "fleet/fleet.html", {"fleet": None})
@@ -48,7 +47,9 @@ def fleet_page(request: HttpRequest) -> HttpResponse:
         "classes": class_views(fleet),
         "document": pressure_message(now),
         "marks": load_marks(fleet),
-        "chart": _chart(fleet, now),
+        "chart": _chart(fleet, now, window_s),
+        "window": window_s,
+        "windows": WINDOWS,
         "manages": _manages(cast(User, request.user), fleet),
     }
     return render(request, "fleet/fleet.html", context)
@@ -62,7 +63,7 @@ def charts(request: HttpRequest) -> HttpResponse:
     fleet = _fleet()
     if fleet is None:
         return JsonResponse({})
-    chart = _chart(fleet, time.time())
+    chart = _chart(fleet, time.time(), window_of(request.GET.get("window")))
     table = render_to_string("components/chart_rows.html", {"chart": chart})
     return JsonResponse({chart.id: {"figure": chart.figure, "table": table}})
 
@@ -102,6 +103,6 @@ def _manages(user: User, fleet: Fleet) -> bool:
     return True
 
 
-def _chart(fleet: Fleet, now: float) -> Chart:
-    lines = load_lines(pressure_history(fleet, now - WINDOW_S), now=now, window_s=WINDOW_S)
-    return load_chart(lines, load_marks(fleet), window_s=WINDOW_S)
+def _chart(fleet: Fleet, now: float, window_s: int) -> Chart:
+    lines = load_lines(pressure_history(fleet, now - window_s), now=now, window_s=window_s)
+    return load_chart(lines, load_marks(fleet), window_s=window_s)

@@ -78,8 +78,8 @@ class RunAdmin(EngineAdmin):
     search_fields = ("id", "owner__username", "version__workflow__name")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        rows: QuerySet[Any] = super().get_queryset(request)
-        return rows.annotate(workflow_found=F("version__workflow__name"))
+        rows: QuerySet[Any] = super().get_queryset(request).annotate(workflow_found=F("version__workflow__name"))
+        return rows
 
     @admin.display(ordering="workflow_found")
     def workflow(self, run: Any) -> str:

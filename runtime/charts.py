@@ -11,6 +11,9 @@ from fleet.common.charts import Chart, ChartTable, Json, label, token
 from fleet.marks import LoadMarks
 
 SLICES = 60
+HEIGHT = 320
+RIGHT = 62
+"""Room for the thresholds' names; both charts keep it, so that their times stand below each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +28,7 @@ def overview_load_chart(
     """Load per class with a marker wherever runs switched their plans; a larger marker stands for more of them."""
     top = max([1.0, marks.high * 1.15, *(line.top * 1.08 for line in lines)])
     markers = [_switch_markers(switches, now=now, window_s=window_s, height=top * 0.96)] if switches else []
-    return load_chart(lines, marks, window_s=window_s, markers=markers)
+    return load_chart(lines, marks, window_s=window_s, markers=markers, height=HEIGHT)
 
 
 def _switch_markers(switches: Sequence[SwitchMoment], *, now: float, window_s: float, height: float) -> Json:
@@ -75,13 +78,14 @@ def arrivals_chart(accepted: Iterable[float], ended: Iterable[float], *, now: fl
             "xaxis": {"title": "minutes from now", "range": [-window_s / 60, 0], "zeroline": False},
             "yaxis": {"title": "runs", "rangemode": "tozero", "tickformat": "d"},
             "hovermode": "x unified",
+            "margin": {"l": 8, "r": RIGHT, "t": 10, "b": 8},
         },
         table=ChartTable(
             columns=("Minutes from now", "Accepted", "Ended"),
             rows=tuple((f"{middles[at]:.1f}", str(came[at]), str(went[at])) for at in busy),
             numeric=frozenset({0, 1, 2}),
         ),
-        height=260,
+        height=HEIGHT,
     )
 
 

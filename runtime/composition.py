@@ -52,8 +52,9 @@ def started_worker() -> RunsWorker | None:
     return cast("RunsWorker | None", _made.get("worker"))
 
 
-def close() -> None:
-    """Stop everything that this process has made; the next use makes it anew."""
+def close(timeout_s: float | None = None) -> None:
+    """Stop everything that this process has made; the next use makes it anew. What is still queued for the broker is
+    sent, for at most `timeout_s`; the reaper finds what was not."""
     with _making:
         made = dict(_made)
         _made.clear()
@@ -61,7 +62,7 @@ def close() -> None:
         made["worker"].drain()
         made["worker"].stop()
     if "publisher" in made:
-        made["publisher"].stop()
+        made["publisher"].stop(timeout_s)
 
 
 def _one(name: str) -> object:

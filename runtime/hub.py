@@ -238,6 +238,8 @@ class Hub:
         await self._layer.group_add(RUNS_GROUP, channel)
         try:
             self.subscribed.set()
+            # Pokes that came before the subscription are lost.
+            self._request_unfinished()
             while True:
                 self._poked(await self._layer.receive(channel))
         finally:
@@ -280,9 +282,12 @@ class Hub:
     async def _repair(self) -> None:
         while True:
             await asyncio.sleep(self._repair_s)
-            unfinished = [run_id for run_id, tail in self._tails.items() if not tail.ended]
-            if unfinished:
-                self._request(*unfinished)
+            self._request_unfinished()
+
+    def _request_unfinished(self) -> None:
+        unfinished = [run_id for run_id, tail in self._tails.items() if not tail.ended]
+        if unfinished:
+            self._request(*unfinished)
 
 
 def _report(task: asyncio.Task[None]) -> None:

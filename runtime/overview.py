@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.db.models import F
 
+from fleet.common.presentation import model_token
 from fleet.consumers import pressure_message
 from runtime.listing import listed, workflow_name
 from runtime.models import LedgerEntry, Run
@@ -28,9 +30,14 @@ def overview(user: User, now: float) -> dict[str, Any]:
         "runs": [run_row(run) for run in listed(runs).order_by("-pk")[:RECENT_RUNS]],
         "switches": _switches(user),
         "fleet": pressure["fleet"],
-        "loads": pressure["pressure"]["classes"] if pressure["pressure"] else [],
+        "loads": [_load(item) for item in (pressure["pressure"] or {}).get("classes", ())],
         "pressure_at": pressure["pressure"]["at"] if pressure["pressure"] else None,
     }
+
+
+def _load(item: dict[str, Any]) -> dict[str, Any]:
+    """A class's published load, with the name of its colour."""
+    return {**item, "token": model_token(item["model"])}
 
 
 def run_row(run: Run) -> dict[str, Any]:
@@ -54,10 +61,13 @@ def run_row(run: Run) -> dict[str, Any]:
 
 
 def _switches(user: User) -> list[dict[str, Any]]:
-    rows = LedgerEntry.objects.filter(run__owner_id=user.pk, to_variant__isnull=False)
+    rows = LedgerEntry.objects.filter(run__owner_id=user.pk, to_variant__isnull=False).annotate(
+        workflow_name=F("run__version__workflow__name")
+    )
     return [
         {
             "run": row.run_id,
+            "workflow": row.workflow_name or "inline workflow",
             "seq": row.seq,
             "at": row.at,
             "from_variant": row.active_variant,

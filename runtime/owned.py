@@ -90,6 +90,11 @@ class OwnedRuns:
             if runs[0].workflow is not None
         ]
 
+    def give_up(self, need: BundleNeed) -> None:
+        """These runs keep the variants they have."""
+        for run in need.runs:
+            run.waits_for = None
+
     def deliver(self, need: BundleNeed, bundle: Bundle) -> None:
         for run in need.runs:
             run.waits_for = None

@@ -53,13 +53,13 @@ class Publisher:
         """Tell workers soon."""
         self._put((CONTROL_GROUP, control_message(cancel=cancel, bundles=bundles)))
 
-    def stop(self) -> None:
-        """Publish what is queued, then end the thread."""
+    def stop(self, timeout_s: float | None = None) -> None:
+        """Publish what is queued, then end the thread; waits no longer than `timeout_s`."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:
             self._queue.put(None)
-            thread.join()
+            thread.join(timeout_s)
 
     def _put(self, item: str | Message) -> None:
         self._queue.put(item)

@@ -6,11 +6,13 @@ import logging
 from typing import Any
 
 from celery import shared_task
-from celery.signals import worker_shutting_down
+from celery.signals import worker_shutdown, worker_shutting_down
 
 from runtime import composition, services
 
 logger = logging.getLogger(__name__)
+
+CLOSE_S = 1.0
 
 
 @shared_task(name="runtime.tasks.execute_run")
@@ -31,3 +33,9 @@ def let_go(**_: Any) -> None:
     worker = composition.started_worker()
     if worker is not None:
         worker.drain()
+
+
+@worker_shutdown.connect
+def close(**_: Any) -> None:
+    """The last thing a worker does: runs that were given back are enqueued, connections closed."""
+    composition.close(timeout_s=CLOSE_S)

@@ -39,7 +39,6 @@ from runtime.engine.tools.registry import registry
 from runtime.loop import LoopThread, every
 from runtime.owned import BundleNeed, OwnedRun, OwnedRuns
 from runtime.pokes import CONTROL_GROUP, LAYER_ERRORS, ChannelLayer, PokeSender
-from runtime.publisher import BROKER_ERRORS, Enqueue
 from runtime.snapshots import ClaimedRun, Compile, load_claimed, plan_run
 from runtime.threads import DatabaseThreads
 from runtime.writer import Writer
@@ -82,7 +81,7 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerParts:
-    """What the composition root hands to a worker. `enqueue` sends a run to the broker, on the calling thread."""
+    """What the composition root hands to a worker. `publish` has a run enqueued and returns at once."""
 
     worker_id: str
     clock: Clock
@@ -92,7 +91,7 @@ class WorkerParts:
     pokes: PokeSender
     layer: ChannelLayer
     compile_plan: Compile
-    enqueue: Enqueue
+    publish: Callable[[str], None]
     on_broken: Callable[[], None]
 
 
@@ -172,27 +171,30 @@ class RunsWorker:
             self._give_back(owned)
 
     def _prepare(self, owned: OwnedRun) -> ClaimedRun | RunEnd:
-        """The run with its plan, or the end of a run that has none."""
+        """The run with its plan, or the end of a run that has none. Raises the database's errors."""
         try:
             plan_run(owned.run_id, owned.epoch, self._parts.compile_plan)
+            return load_claimed(owned.run_id, owned.epoch)
+        except DATABASE_ERRORS:
+            raise
         except PlannerError as error:
-            return RunEnd(
-                state=RunState.FAILED,
-                at=self._parts.clock.now(),
-                error={"code": "no_plan", "message": str(error), "node": None},
-            )
-        return load_claimed(owned.run_id, owned.epoch)
+            return self._failure("no_plan", str(error))
+        except Exception as error:
+            logger.exception("run %s could not be prepared", owned.run_id)
+            return self._defect(error)
+
+    def _failure(self, code: str, message: str) -> RunEnd:
+        failure = {"code": code, "message": message, "node": None}
+        return RunEnd(state=RunState.FAILED, at=self._parts.clock.now(), error=failure)
+
+    def _defect(self, error: Exception) -> RunEnd:
+        """A defect ends its run with a reason: taken over by others it would fail again and again."""
+        return self._failure("internal_error", f"{type(error).__name__}: {error}")
 
     def _give_back(self, owned: OwnedRun) -> None:
         release = partial(leases.release, owned.run_id, worker=self._parts.worker_id, epoch=owned.epoch)
-        if not self._parts.writer.call(release).result():
-            return
-        try:
-            self._parts.enqueue(owned.run_id)
-        except BROKER_ERRORS as error:
-            logger.warning("run %s is left to the reaper, the broker is away: %s", owned.run_id, error)
-        else:
-            self._parts.writer.call(partial(leases.mark_enqueued, [owned.run_id])).result()
+        if self._parts.writer.call(release).result():
+            self._parts.publish(owned.run_id)
 
     # --- On the loop ---
 
@@ -228,11 +230,8 @@ class RunsWorker:
         try:
             return await execute(prepared.snapshot, self._ports(prepared.fleet), owned.control)
         except Exception as error:
-            # A defect: the run ends with its reason, for taken over it would fail again and again.
             logger.exception("run %s broke", owned.run_id)
-            message = f"{type(error).__name__}: {error}"
-            failure = {"code": "internal_error", "message": message, "node": None}
-            return await self._end(owned, RunEnd(state=RunState.FAILED, at=self._parts.clock.now(), error=failure))
+            return await self._end(owned, self._defect(error))
 
     async def _end(self, owned: OwnedRun, end: RunEnd) -> RunEnd | Released:
         try:
@@ -260,7 +259,12 @@ class RunsWorker:
     async def _deliver(self, bundle_ids: Iterable[int]) -> None:
         """Hand completed bundles to the runs that wait for them. Raises the database's errors."""
         for need in self._owned.needs(bundle_ids):
-            bundle = await asyncio.wrap_future(self._preparers.call(partial(_read_bundle, need)))
+            try:
+                bundle = await asyncio.wrap_future(self._preparers.call(partial(_read_bundle, need)))
+            except ValueError:
+                logger.exception("bundle %s does not fit its runs, which go on without it", need.bundle_id)
+                self._owned.give_up(need)
+                continue
             if bundle.complete:
                 self._owned.deliver(need, bundle)
 

@@ -1,4 +1,4 @@
-"""A small synchronous Python client of the JSON API: `Client(url, token)`. Needs httpx and nothing of the server.
+"""A small synchronous Python client of the JSON API: `Client(url, token)`. Needs no settings and no database.
 
 with Client("http://127.0.0.1:8000", token) as client:
     run = client.submit_run(workflow="research", inputs={"topic": "tides"})

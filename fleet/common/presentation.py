@@ -66,8 +66,10 @@ def _trimmed(value: float) -> str:
 
 
 def quality(value: float | None) -> str:
-    """A rate in [0, 1] with three digits."""
-    return DASH if value is None or not math.isfinite(value) else f"{value:.3f}"
+    """A rate in [0, 1] with three digits; what they cannot show is said."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    return "< 0.001" if 0 < value < 0.0005 else f"{value:.3f}"
 
 
 def percent(value: float | None) -> str:

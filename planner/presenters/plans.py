@@ -194,12 +194,15 @@ def _surrogates(problem: PlanningProblem, explanation: NodeExplanation) -> tuple
 
 
 def _objective(best: Alternative) -> str:
-    return signed(f"{abs(best.objective):.4f}", best.objective)
+    """In thousandths: the objective is about 1, and one node of many changes little of it."""
+    return signed(f"{1000 * abs(best.objective):.2f}", best.objective)
 
 
 def _change(value: float, write: Write) -> str:
-    """A signed difference in the words of `write`; what rounds to nothing is `±0`."""
+    """A signed difference in the words of `write`; `±0` for nothing, `≈ 0` for what rounds to nothing."""
     text = write(abs(value))
+    if text.startswith("<"):
+        return "≈ 0"
     return "±0" if text in (write(0.0), "0 s") else signed(text, value)
 
 

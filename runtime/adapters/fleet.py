@@ -74,28 +74,31 @@ class FleetLink:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(every(ENDPOINTS_S, "reading the fleet", self._refresh_endpoints, DATABASE_ERRORS))
-            group.create_task(every(PRESSURE_S, "reading pressure", self._refresh_pressure, REDIS_ERRORS))
-            group.create_task(every(COUNTERS_S, "publishing counters", self._publish_counters, REDIS_ERRORS))
+            group.create_task(every(ENDPOINTS_S, "reading the fleet", self.refresh_endpoints, DATABASE_ERRORS))
+            group.create_task(every(PRESSURE_S, "reading pressure", self.refresh_pressure, REDIS_ERRORS))
+            group.create_task(every(COUNTERS_S, "publishing counters", self.publish_counters, REDIS_ERRORS))
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self._threads.stop)
         await self._client.aclose()
 
-    async def _refresh_endpoints(self) -> None:
+    async def refresh_endpoints(self) -> None:
+        """Raises the database's errors; then what is known stays."""
         endpoints = await self._in_thread(read_endpoints)
         self._fleets = endpoints.fleets
         self._pool.update(endpoints.replicas)
         self.dispatcher.learn(endpoints.served_names)
 
-    async def _refresh_pressure(self) -> None:
+    async def refresh_pressure(self) -> None:
+        """Take over what the monitor published, where it did."""
         published = await self._in_thread(lambda: read_pressure(self._fleets))
         for fleet, value in published.items():
             self._board.update(fleet, value)
             if value is not None:
                 self._pool.observe({item.replica: item.outstanding for item in value.replicas})
 
-    async def _publish_counters(self) -> None:
+    async def publish_counters(self) -> None:
+        """Tell the monitor, and so all workers, of this worker's calls. Raises one of REDIS_ERRORS."""
         counters = self.counters()
         shared = WorkerCounters(
             replicas={name: count for name, count in counters.replicas.items() if count},

@@ -219,6 +219,9 @@ def script_state(
         "active_variant": run.active_variant,
         "server_time": now,
         "parts_url": parts_url,
-        "nodes": {row.node: {"state": row.state.value, "attempt": row.attempt} for row in context.nodes.values()},
+        "nodes": {
+            row.node: {"state": row.state.value, "attempt": row.attempt, "variant": row.variant}
+            for row in context.nodes.values()
+        },
         "events": list(events),
     }

@@ -14,7 +14,7 @@ from django.template.loader import render_to_string
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from fleet.charts import LoadLine, load_lines
+from fleet.charts import WINDOWS, LoadLine, load_lines, window_of
 from fleet.common.access import is_emulated
 from fleet.common.charts import Chart
 from fleet.errors import NoDefaultFleet
@@ -57,7 +57,7 @@ def charts(request: HttpRequest) -> HttpResponse:
     """Each chart's figure and table anew, by id; the page asks every few seconds."""
     found = {
         chart.id: {"figure": chart.figure, "table": render_to_string("components/chart_rows.html", {"chart": chart})}
-        for chart in overview_charts(signed_in(request), time.time())
+        for chart in overview_charts(signed_in(request), time.time(), window_of(request.GET.get("window")))
     }
     return JsonResponse(found)
 
@@ -89,11 +89,13 @@ def _burst_problem(count: str, any_workflow: bool) -> str:
 
 
 def _page(request: HttpRequest, problem: BurstProblem | None = None) -> HttpResponse:
-    user, now = signed_in(request), time.time()
+    user, now, window_s = signed_in(request), time.time(), window_of(request.GET.get("window"))
     fleet = _fleet()
     context = {
         "document": overview(user, now),
-        "charts": overview_charts(user, now, fleet),
+        "charts": overview_charts(user, now, window_s, fleet),
+        "window": window_s,
+        "windows": WINDOWS,
         "marks": _marks(fleet),
         "fleet": fleet,
         "emulated": fleet is not None and is_emulated(fleet),
@@ -117,21 +119,21 @@ def _marks(fleet: Fleet | None) -> LoadMarks:
     return load_marks(fleet) if fleet is not None else LoadMarks(high=0.85, low=0.5)
 
 
-def overview_charts(user: User, now: float, fleet: Fleet | None = None) -> list[Chart]:
+def overview_charts(user: User, now: float, window_s: int, fleet: Fleet | None = None) -> list[Chart]:
     """Load of the default fleet, with the user's switches, and the user's arrivals."""
     fleet = fleet or _fleet()
-    since = now - WINDOW_S
+    since = now - window_s
     lines: list[LoadLine] = []
     if fleet is not None:
-        lines = load_lines(pressure_history(fleet, since), now=now, window_s=WINDOW_S)
+        lines = load_lines(pressure_history(fleet, since), now=now, window_s=window_s)
     entries = LedgerEntry.objects.filter(run__owner_id=user.pk, to_variant__isnull=False, at__gte=since)
     moments = [SwitchMoment(at=at, text=text) for at, text in entries.values_list("at", "text")[:MAX_MOMENTS]]
     runs = runs_for(user).order_by("-pk")
     came = runs.filter(accepted_at__gte=moment(since)).values_list("accepted_at", flat=True)[:MAX_MOMENTS]
     went = runs.filter(finished_at__gte=since).values_list("finished_at", flat=True)[:MAX_MOMENTS]
     return [
-        overview_load_chart(lines, moments, _marks(fleet), now=now, window_s=WINDOW_S),
+        overview_load_chart(lines, moments, _marks(fleet), now=now, window_s=window_s),
         arrivals_chart(
-            (at.timestamp() for at in came), (at for at in went if at is not None), now=now, window_s=WINDOW_S
+            (at.timestamp() for at in came), (at for at in went if at is not None), now=now, window_s=window_s
         ),
     ]

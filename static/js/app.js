@@ -88,6 +88,18 @@
     }
   }
 
+  // The navigation of a narrow window.
+  function openMenu(toggle, open) {
+    const menu = document.getElementById(toggle.dataset.toggle);
+    menu.classList.toggle("open", open);
+    toggle.setAttribute("aria-expanded", String(open));
+    if (open) menu.querySelector("a")?.focus();
+  }
+
+  function closeMenus() {
+    document.querySelectorAll('[data-toggle][aria-expanded="true"]').forEach((toggle) => openMenu(toggle, false));
+  }
+
   document.addEventListener("click", (event) => {
     const target = event.target instanceof Element ? event.target : null;
     if (!target) return;
@@ -98,10 +110,8 @@
     if (hit("[data-copy]")) copy(hit("[data-copy]"));
     if (hit("[data-close-drawer]")) hit(".drawer")?.removeAttribute("open");
     const toggle = hit("[data-toggle]");
-    if (toggle) {
-      const open = document.getElementById(toggle.dataset.toggle).classList.toggle("open");
-      toggle.setAttribute("aria-expanded", String(open));
-    }
+    if (toggle) openMenu(toggle, toggle.getAttribute("aria-expanded") !== "true");
+    else if (!hit("#sidebar")) closeMenus();
     document.querySelectorAll("details.menu[open]").forEach((menu) => {
       if (!menu.contains(target)) menu.open = false;
     });
@@ -109,6 +119,7 @@
 
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
+    closeMenus();
     document.querySelectorAll("details.menu[open]").forEach((menu) => { menu.open = false; });
     document.querySelectorAll(".drawer[open]").forEach((drawer) => drawer.removeAttribute("open"));
   });

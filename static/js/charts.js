@@ -65,7 +65,9 @@
   }
 
   window.dyserve.charts = { draw, drawOne, resolved, themed, CONFIG };
-  document.addEventListener("htmx:beforeSwap", (event) => forget(event.detail.target));
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.shouldSwap) forget(event.detail.target);
+  });
   document.addEventListener("htmx:afterSettle", (event) => draw(event.detail.elt));
   window.dyserve.whenThemeChanges(() => draw());
   draw();

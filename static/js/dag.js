@@ -71,6 +71,15 @@
     const [, , width] = svg.getAttribute("viewBox").split(" ").map(Number);
     dag.dataset.zoom = "1";
     zoom(dag, Math.min(1, Math.max(0.62, (view.clientWidth - 2) / width)));
+    showStart(dag, view);
+  }
+
+  // A tall graph opens where it starts: at the nodes of its first column.
+  function showStart(dag, view) {
+    const boxes = [...dag.querySelectorAll(".dag-node")].map((group) => group.getBoundingClientRect());
+    const left = Math.min(...boxes.map((box) => box.left));
+    const first = boxes.find((box) => box.left - left < 1);
+    if (first) view.scrollTop += first.top + first.height / 2 - view.getBoundingClientRect().top - view.clientHeight / 2;
   }
 
   function neighbour(group, key) {

@@ -91,6 +91,20 @@ def test_an_address_that_is_not_there(ann: Person) -> None:
         problem(ann.api.get(path), 404)
 
 
+def test_an_address_that_is_not_there_needs_no_csrf_token_to_say_so(ann: Person) -> None:
+    browser = Client(enforce_csrf_checks=True)
+    browser.force_login(ann.user)
+    for path in ("/moon", "/workflows"):
+        response = browser.post(f"/api/v1{path}", {}, content_type="application/json")
+        problem(response, 404 if path == "/moon" else 403)
+
+
+def test_a_request_for_another_host_has_the_shape_too(ann: Person) -> None:
+    problem(Client(headers={"Host": "evil.example"}).get("/api/v1/runs"), 400)
+    page = Client(headers={"Host": "evil.example"}).get("/login/")
+    assert (page.status_code, page.headers["Content-Type"]) == (400, "text/html; charset=utf-8")
+
+
 @pytest.mark.parametrize("path", sorted({route.path for route in ROUTES}))
 def test_a_method_that_is_not_allowed_names_those_that_are(ann: Person, path: str) -> None:
     route = next(route for route in ROUTES if route.path == path)

@@ -10,7 +10,7 @@ import sys
 
 USER = "ann"
 PASSWORD = "a password for the browser"
-TIME_SCALE = 100.0
+TIME_SCALE = 10.0
 
 
 def main(base_port: int) -> None:

@@ -156,3 +156,4 @@ def test_the_reaper_of_this_process_works(world: World, composed: None) -> None:
     assert composition.reaper() is composition.reaper()
     reaper.sweep()
     assert composition.reaper().sweep() == Sweep()
+    assert connection().llen("dyserve:jobs") == 1, "housekeeping was asked for, once"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fleet.emulator.config import EmulatorConfig, ReplicaConfig
 from fleet.emulator.server import serve
@@ -22,7 +23,8 @@ async def emulated(*replicas: ReplicaConfig, time_scale: float = 20.0) -> AsyncI
     config = EmulatorConfig(replicas=replicas, time_scale=time_scale, seed=1)
     server = asyncio.create_task(serve(config, ready.set_result, stop=stop), name="emulator")
     try:
-        await asyncio.wait({server, ready}, return_when=asyncio.FIRST_COMPLETED)
+        first: set[asyncio.Future[Any]] = {server, ready}
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         if server.done():
             server.result()
         yield ready.result()

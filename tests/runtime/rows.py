@@ -31,9 +31,7 @@ class World:
 
 def make_world() -> World:
     ensure_profiles()
-    return World(
-        owner=User.objects.create_user("ann", password="a long enough secret"), fleet=seed_demo_fleet(18100, 100.0)
-    )
+    return World(owner=User.objects.create_user("ann"), fleet=seed_demo_fleet(18100, 100.0))
 
 
 def user(name: str = "ann") -> User:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.test import Client
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from fleet.common.feeds import Feed, Produce
 from fleet.models import Fleet
@@ -61,8 +61,9 @@ async def message(connection: ClientConnection) -> dict[str, Any]:
 
 async def close_code(connection: ClientConnection) -> int | None:
     """How the server closed it, after whatever it still sent."""
-    async for _ in connection:
-        pass
+    with suppress(ConnectionClosed):
+        while True:
+            await connection.recv()
     return connection.close_code
 
 

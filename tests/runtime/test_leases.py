@@ -69,9 +69,7 @@ def test_renewal_tells_what_became_of_the_runs(database: str) -> None:
     kept, lost, cancelled = (rows.accept(snapshot(FLOW, FULL)).pk for _ in range(3))
     for run_id in (kept, lost, cancelled):
         claim(run_id, lease_s=1.0)
-    leases.claim(lost, worker="host:2:b", lease_s=10) or Run.objects.filter(pk=lost).update(
-        lease_owner="host:2:b", epoch=2
-    )
+    Run.objects.filter(pk=lost).update(lease_owner="host:2:b", epoch=2)
     Run.objects.filter(pk=cancelled).update(cancel_requested_at=1.0)
     held = {item.run_id: item for item in leases.renew([kept, lost, cancelled], worker="host:1:a", lease_s=60.0)}
     assert (held[kept].owned, held[kept].epoch, held[kept].cancel_requested) == (True, 1, False)
@@ -80,8 +78,8 @@ def test_renewal_tells_what_became_of_the_runs(database: str) -> None:
     assert held[kept].bundle_ready
     expires = dict(Run.objects.values_list("pk", "lease_expires_at"))
     now = database_now()
-    assert expires[kept] > now + 30
-    assert expires[lost] < now + 30
+    assert (expires[kept] or 0) > now + 30
+    assert (expires[lost] or 0) < now + 30
 
 
 def test_renewal_of_nothing_asks_nothing(database: str, django_assert_num_queries) -> None:  # type: ignore[no-untyped-def]  # the plugin's type

@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+from celery import Celery
+from channels_redis.pubsub import RedisPubSubChannelLayer
+from django.conf import settings
 
 from runtime.engine.events import RunState
 from runtime.models import Run
@@ -102,14 +106,18 @@ def test_a_lost_message_is_no_error(transactional_db: None, error: Exception) ->
     publisher.stop()
 
 
-def test_without_a_server_the_real_broker_blocks_nobody(world: Any, settings: Any) -> None:
-    """Celery and the channel layer as they are configured, with nobody listening on the socket."""
-    from channels.layers import get_channel_layer
-
-    from dyserve_site import wiring
-
+def test_a_real_broker_without_a_server_blocks_nobody(transactional_db: None, tmp_path: Path) -> None:
+    """Celery's and the channel layer's own transports, with nobody listening on the socket."""
+    socket = tmp_path / "nobody"
+    app = Celery(broker=f"redis+socket://{socket}", set_as_current=False)
+    app.conf.broker_transport_options = settings.CELERY_BROKER_TRANSPORT_OPTIONS
+    layer = RedisPubSubChannelLayer(hosts=[f"unix://{socket}"])
     run_id = a_run()
-    publisher = Publisher(enqueue=wiring.enqueue_run, layer=get_channel_layer())
+
+    def enqueue(run: str) -> None:
+        app.send_task("runtime.tasks.execute_run", args=(run,), retry=False)
+
+    publisher = Publisher(enqueue=enqueue, layer=layer)
     publisher.run(run_id)
     publisher.control(cancel=[run_id])
     publisher.stop()

@@ -112,7 +112,7 @@ class Running:
     worker: RunsWorker
     writer: Writer
     link: TestLink
-    enqueued: list[str]
+    published: list[str]
     threads: ThreadPoolExecutor
 
     @property
@@ -130,11 +130,11 @@ def running(
     link: TestLink | None = None,
     layer: Any = None,
     compile_plan: Compile = compile_version,
-    enqueue: Callable[[str], None] | None = None,
     on_broken: Callable[[], None] = lambda: None,
     **settings: Any,
 ) -> Iterator[Running]:
-    link, enqueued = link or TestLink(), []
+    link = link or TestLink()
+    published: list[str] = []
     layer = layer or DeafLayer()
     pokes = PokeSender(layer)
     writer = Writer(
@@ -149,13 +149,13 @@ def running(
         pokes=pokes,
         layer=layer,
         compile_plan=compile_plan,
-        enqueue=enqueue or enqueued.append,
+        publish=published.append,
         on_broken=on_broken,
     )
     worker = RunsWorker(parts, WorkerSettings(**{"runs": 300, "lease_s": 10.0, "look_s": 0.05, **settings}))
     threads = ThreadPoolExecutor(max_workers=300)
     try:
-        yield Running(worker=worker, writer=writer, link=link, enqueued=enqueued, threads=threads)
+        yield Running(worker=worker, writer=writer, link=link, published=published, threads=threads)
     finally:
         link.dispatcher.open()
         worker.drain()

@@ -45,6 +45,8 @@ def test_a_compact_number_is_never_long(value: float) -> None:
 
 def test_rates() -> None:
     assert quality(0.8951) == "0.895"
+    assert quality(0.0001) == "< 0.001"
+    assert quality(0) == "0.000"
     assert percent(0.234) == "23%"
     assert percent(0.001) == "< 1%"
     assert percent(0) == "0%"
