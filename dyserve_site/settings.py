@@ -118,6 +118,10 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_connect_timeout": 2,
     "health_check_interval": 10,
     "global_keyprefix": "dyserve:",
+    # One quick try: the publisher thread and the reaper send again what the broker did not take.
+    "max_retries": 1,
+    "interval_start": 0,
+    "interval_step": 0,
 }
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
@@ -214,6 +218,8 @@ ALLOWED_NETWORKS = env.items("DYSERVE_ALLOWED_NETWORKS", ["127.0.0.0/8", "::1/12
 
 # The only module that constructs adapters; apps reach it through runtime.composition.
 DYSERVE_WIRING = "dyserve_site.wiring"
+# What the leading monitor calls every two seconds, besides polling; fleet itself knows nothing of runs.
+DYSERVE_MONITOR_HOOKS = ["runtime.reaper.sweep"]
 MAX_UPLOAD_BYTES = 1024 * 1024
 MAX_NODES = 500
 EMULATOR_TIME_SCALE = env.number("DYSERVE_TIME_SCALE", 5.0, low=0.1, high=1000)

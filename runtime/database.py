@@ -8,11 +8,13 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, TypeVar
 
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
 from django.utils.dateparse import parse_datetime
 
 T = TypeVar("T")
 DATABASE_ERRORS: tuple[type[Exception], ...] = (DatabaseError, InterfaceError)
+CONNECTION_ERRORS: tuple[type[Exception], ...] = (OperationalError, InterfaceError)
+"""The database cannot be reached, or cannot go on with this connection: a new one may work."""
 
 # unixepoch('subsec') needs SQLite 3.42; julianday() has kept milliseconds since ever.
 _NOW = {

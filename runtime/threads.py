@@ -7,15 +7,15 @@ job would cost more than the job, and an executor's threads never close theirs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from django.db import connection
+from django.db import connection, transaction
 
-from runtime.database import in_database
+from runtime.database import CONNECTION_ERRORS, DATABASE_ERRORS, in_database
 
 T = TypeVar("T")
 
@@ -28,12 +28,50 @@ class Job:
     future: Future[Any]
 
     def perform(self) -> None:
+        """Call the function in whatever transactions it makes itself."""
         if not self.future.set_running_or_notify_cancel():
             return
         try:
             self.future.set_result(in_database(self.function))
         except Exception as error:
             self.future.set_exception(error)
+
+
+def perform_together(jobs: Sequence[Job]) -> None:
+    """Call several functions in one transaction, since each commit of its own waits for the disk.
+
+    An error undoes its own job alone. When the transaction fails as a whole, every job is done by itself.
+    """
+    outcomes: list[Any] = []
+    try:
+        if len(jobs) > 1:
+            with transaction.atomic():
+                outcomes = [_attempt(job.function) for job in jobs]
+    except DATABASE_ERRORS:
+        connection.close()
+        outcomes = []
+    if not outcomes:
+        for job in jobs:
+            job.perform()
+        return
+    for job, (result, error) in zip(jobs, outcomes, strict=True):
+        if not job.future.set_running_or_notify_cancel():
+            continue
+        if error is None:
+            job.future.set_result(result)
+        else:
+            job.future.set_exception(error)
+
+
+def _attempt(function: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    try:
+        with transaction.atomic():
+            return function(), None
+    except CONNECTION_ERRORS:
+        # What the others did in this transaction is lost as well.
+        raise
+    except Exception as error:
+        return None, error
 
 
 class DatabaseThreads:

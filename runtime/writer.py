@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import connection
 
+from runtime.database import CONNECTION_ERRORS
 from runtime.engine.ports import Commit, Committed, LeaseLost
-from runtime.threads import Job
+from runtime.threads import Job, perform_together
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -29,7 +30,6 @@ Answer = Committed | Exception
 Written = Sequence[tuple[str, int]]
 """(run, last sequence number) of every commit that became durable."""
 
-CONNECTION_ERRORS = (OperationalError, InterfaceError)
 MAX_ITEMS = 2000
 """Outcomes and intents of one batch: bounds the parameters of its statements (SQLite takes 32,766)."""
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.05, 1.0
@@ -87,7 +87,7 @@ class Writer:
         self._queue.put(_Item(commit, future))
 
     def call(self, function: Callable[[], T]) -> Future[T]:
-        """Run a function on the writer's connection, between two batches."""
+        """Run a short function on the writer's connection, in one transaction with others that came meanwhile."""
         future: Future[T] = Future()
         self._queue.put(Job(function, future))
         return future
@@ -104,8 +104,7 @@ class Writer:
     def _turn(self) -> bool:
         """One batch and the jobs that came with it; False when there is nothing more to do."""
         found, ended = self._gather()
-        for job in (item for item in found if isinstance(item, Job)):
-            job.perform()
+        perform_together([item for item in found if isinstance(item, Job)])
         self._write([item for item in found if isinstance(item, _Item)])
         return not ended
 

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from dyserve_site.supervisor import valkey as embedded
+from dyserve_site.supervisor.supervisor import child_setup
 
 # Sampled with fixed seeds by `make test`, at length and at random by `make soak`; no test depends on timing.
 _SLOW_MACHINES = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
@@ -54,7 +55,12 @@ def shared_data() -> Path:
 
 def start_valkey(socket: Path, data: Path) -> subprocess.Popen[bytes]:
     """A real server that answers when this returns."""
-    process = subprocess.Popen(embedded.command(socket, data), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        embedded.command(socket, data),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=child_setup(nice=0),  # it ends with a test run that is killed
+    )
     client = redis.Redis(
         unix_socket_path=str(socket),
         retry=redis.retry.Retry(redis.backoff.ConstantBackoff(0.02), retries=500),

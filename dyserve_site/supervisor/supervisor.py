@@ -94,7 +94,7 @@ class Supervisor:
             env={**os.environ, "PYTHONUNBUFFERED": "1", **spec.environment},
             # Ctrl-C in the terminal reaches the supervisor alone, which stops the children in order.
             start_new_session=True,
-            preexec_fn=_child_setup(spec.nice),
+            preexec_fn=child_setup(spec.nice),
             limit=_LINE_LIMIT,
         )
         child.process = process
@@ -176,7 +176,7 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _child_setup(nice: int) -> Callable[[], None]:
+def child_setup(nice: int) -> Callable[[], None]:
     """Runs in the child before exec: lower priority; on Linux, end with a supervisor that was killed."""
     libc = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
 

@@ -7,6 +7,7 @@
   const drawer = document.getElementById("node-drawer");
   const LEAST_MS = 350;
   const STRIP_MS = 2500;
+  const AWAY_MS = 2000;
   const ENDED = { run_succeeded: "succeeded", run_failed: "failed", run_cancelled: "cancelled" };
   const OVER = new Set(["committed", "failed", "cancelled"]);
   const nodes = new Map(Object.entries(start.nodes));
@@ -116,6 +117,8 @@
       endNodes();
       want("head", "result", "strip");
       nodes.forEach((_, node) => wantNode(node));
+      // The end is what a person waits for: nothing is saved up any more.
+      soon();
     }
   }
 
@@ -136,8 +139,11 @@
     soon();
   }
 
-  function soon() {
-    if (!timer && !busy) timer = setTimeout(fetchParts, LEAST_MS);
+  // One request at a time, so that an older answer never replaces a newer one.
+  function soon(waitMs = finishedAt === null ? LEAST_MS : 0) {
+    if (busy || (timer && waitMs > 0)) return;
+    clearTimeout(timer);
+    timer = setTimeout(fetchParts, waitMs);
   }
 
   async function fetchParts() {
@@ -149,6 +155,7 @@
     asked.nodes.forEach((node) => wanted.nodes.delete(node));
     wanted.drawer = undefined;
     busy = true;
+    let pause;
     try {
       const query = new URLSearchParams([...asked.parts.map((part) => ["part", part]), ...asked.nodes.map((node) => ["node", node])]);
       const answer = await fetch(`${start.parts_url}?${query}`);
@@ -159,10 +166,11 @@
       // The server is away: ask again when it is back.
       asked.parts.forEach((part) => wanted.parts.add(part));
       asked.nodes.forEach((node) => wanted.nodes.add(node));
+      pause = AWAY_MS;
     } finally {
       busy = false;
     }
-    if (wanted.parts.size || wanted.nodes.size) soon();
+    if (wanted.parts.size || wanted.nodes.size) soon(pause);
   }
 
   function place(text, parts) {

@@ -48,7 +48,7 @@ def mutated(draw: st.DrawFn) -> Any:
 
 BODIES = ANYTHING | NEARLY | st.composite(mutated)()
 POSTS = [route for route in ROUTES if route.method == "POST"]
-SAMPLED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SAMPLED = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def harmless(response: Any) -> None:

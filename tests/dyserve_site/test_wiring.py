@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from django.conf import settings
+from django.db import connection as django_connection
 
 from dyserve_site import wiring
 from fleet.emulator.config import EmulatorConfig, parse_config
@@ -21,7 +30,7 @@ from planner.services import prepare_variants, store_workflow
 from runtime import composition, reaper
 from runtime.engine.events import RunState
 from runtime.loop import LoopThread
-from runtime.models import Call, Invocation, Run
+from runtime.models import Call, Invocation, Run, RunEvent
 from runtime.reaper import Sweep
 from runtime.services import submit_run
 from runtime.tasks import execute_run
@@ -59,10 +68,14 @@ def test_only_emulated_backends_are_emulated(world: World) -> None:
 
 
 @pytest.fixture
-def emulator(world: World) -> Iterator[Mapping[str, str]]:
-    """The world's fleet on free ports of this machine; the rows name them."""
+def emulator(world: World, request: pytest.FixtureRequest) -> Iterator[Mapping[str, str]]:
+    """The world's fleet on free ports of this machine; the rows name them. Its parameter is the time scale."""
     config = config_of(world)
-    config = replace(config, replicas=tuple(replace(item, port=0) for item in config.replicas))
+    config = replace(
+        config,
+        time_scale=getattr(request, "param", SCALE),
+        replicas=tuple(replace(item, port=0) for item in config.replicas),
+    )
     found: Future[Mapping[str, str]] = Future()
 
     async def main(ready: Callable[[], None]) -> None:
@@ -157,3 +170,87 @@ def test_the_reaper_of_this_process_works(world: World, composed: None) -> None:
     reaper.sweep()
     assert composition.reaper().sweep() == Sweep()
     assert connection().llen("dyserve:jobs") == 1, "housekeeping was asked for, once"
+
+
+# --- In processes of their own ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def worker_process() -> Iterator[subprocess.Popen[bytes]]:
+    """A real Celery worker of the runs queue, on the test's database."""
+    argv = (
+        sys.executable,
+        "-m",
+        "celery",
+        "-A",
+        "dyserve_site",
+        "worker",
+        "-Q",
+        "runs",
+        "--pool",
+        "threads",
+        "-c",
+        "16",
+    )
+    quiet = ("--without-mingle", "--without-gossip", "--without-heartbeat", "-l", "WARNING")
+    name = django_connection.settings_dict["NAME"]
+    process = subprocess.Popen(
+        [*argv, *quiet],
+        cwd=settings.BASE_DIR,
+        env={**os.environ, "DATABASE_URL": f"sqlite://{name}"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Waits for something that another process does."""
+    deadline = time.monotonic() + 90
+    while not condition():
+        assert time.monotonic() < deadline, f"in vain: {what}"
+        time.sleep(0.05)
+
+
+def committed_twice() -> list[tuple[str, str]]:
+    nodes = Counter((run, data["node"]) for run, data in events("node_committed"))
+    return [node for node, count in nodes.items() if count > 1]
+
+
+def events(kind: str) -> list[tuple[str, dict[str, object]]]:
+    return list(RunEvent.objects.filter(kind=kind).values_list("run_id", "data"))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("emulator", [10.0], indirect=True)
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_process_that_ends_is_followed_by_another(
+    world: World, emulator: Mapping[str, str], composed: None, how: signal.Signals
+) -> None:
+    runs = [submit_run(owner=world.owner, version=version, inputs={}).run for version in versions(world)]
+    with worker_process() as first:
+        until(lambda: len(events("node_committed")) >= 3, "nodes to be committed")
+        first.send_signal(how)
+        first.wait(timeout=30)
+        expired = reaper.expire_leases(first.pid)
+    done_before = {(run, data["node"]) for run, data in events("node_committed")}
+    bound = {(row.run_id, row.node): row.binding for row in Invocation.objects.all()}
+    assert (expired > 0) == (how is signal.SIGKILL), "a worker that is told to stop releases its runs itself"
+    assert Run.objects.filter(state__in=["queued", "running"]).exists(), "nothing was left to take over"
+    with worker_process():
+        until(lambda: bool(composition.reaper().sweep()) and all_ended(), "all runs to end")
+    assert {run.state for run in Run.objects.all()} == {RunState.SUCCEEDED}
+    assert committed_twice() == []
+    assert Run.objects.filter(epoch__gte=2).exists()
+    for row in Invocation.objects.filter(run__in=runs):
+        assert bound.get((row.run_id, row.node), row.binding) == row.binding, "a binding changed"
+    dispatched = Counter((run, data["node"]) for run, data in events("node_dispatched"))
+    assert all(dispatched[node] == 1 for node in done_before), "a committed node was dispatched again"
+
+
+def all_ended() -> bool:
+    return not Run.objects.filter(state__in=["queued", "running"]).exists()

@@ -8,7 +8,7 @@ from planner.models import ProfileVersion
 def test_the_page_shows_quality_and_vulnerability_and_says_illustrative(browser: Client) -> None:
     html = browser.get("/profiles/").content.decode()
 
-    assert "Illustrative profiles." in html
+    assert "<strong>Not measured.</strong> Illustrative profiles" in html
     assert 'data-chart="profile-figure"' in html
     assert 'data-chart="profile-thinking-figure"' in html
     assert 'data-chart="vulnerability-figure"' in html
