@@ -62,17 +62,16 @@ class Summary:
 
 
 @contextmanager
-def instance(manage: Path) -> Iterator[Instance]:
-    """A whole dyserve in a temporary home; nothing of it is left afterwards."""
+def instance(manage: Path, **overrides: str) -> Iterator[Instance]:
+    """A whole dyserve in a temporary home; nothing of it is left afterwards. `overrides` go into its environment."""
     with tempfile.TemporaryDirectory(prefix="dyserve-demo-") as home:
-        environment = {
-            **os.environ,
+        environment = {name: value for name, value in os.environ.items() if name not in _OF_OTHER_INSTANCES}
+        environment |= {
             "DYSERVE_HOME": home,
             "DYSERVE_PORT": str(free_port()),
             "DYSERVE_HOST": "127.0.0.1",
+            **overrides,
         }
-        for name in ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "DYSERVE_EMULATOR_PORT", "DYSERVE_HTTPS"):
-            environment.pop(name, None)
         started = time.monotonic()
         process = subprocess.Popen(
             [sys.executable, str(manage), "up", "--quiet"],

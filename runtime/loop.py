@@ -93,6 +93,14 @@ class LoopThread:
         await self._main(self._ready.set)
 
 
+def let_cancellation_through() -> None:
+    """Raises CancelledError in a task that is being cancelled. For tasks that repeat something: a library may swallow
+    the cancellation, or replace it by the error of its clean-up, and a task that then goes on could never be ended."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 async def every(
     interval_s: float, name: str, step: Callable[[], Awaitable[None]], expected: tuple[type[Exception], ...]
 ) -> None:
@@ -102,6 +110,7 @@ async def every(
         try:
             await step()
         except expected as error:
+            let_cancellation_through()
             if not troubled:
                 logger.warning("%s does not work at present: %s: %s", name, type(error).__name__, error)
             troubled = True
@@ -109,4 +118,5 @@ async def every(
             if troubled:
                 logger.info("%s works again", name)
             troubled = False
+            let_cancellation_through()
         await asyncio.sleep(interval_s)

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 from redis.exceptions import RedisError
 
+from runtime.loop import let_cancellation_through
+
 logger = logging.getLogger(__name__)
 
 RUNS_GROUP = "dyserve.runs"
@@ -83,4 +85,5 @@ class PokeSender:
             self._waiting.clear()
             latest, self._latest = self._latest, {}
             await send(self._layer, RUNS_GROUP, poke_message(latest.items()))
+            let_cancellation_through()
             await asyncio.sleep(self._spacing_s)

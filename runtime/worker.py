@@ -36,7 +36,7 @@ from runtime.engine.ports import (
     RunStore,
 )
 from runtime.engine.tools.registry import registry
-from runtime.loop import LoopThread, every
+from runtime.loop import LoopThread, every, let_cancellation_through
 from runtime.owned import BundleNeed, OwnedRun, OwnedRuns
 from runtime.pokes import CONTROL_GROUP, LAYER_ERRORS, ChannelLayer, PokeSender
 from runtime.snapshots import ClaimedRun, Compile, load_claimed, plan_run
@@ -277,9 +277,11 @@ class RunsWorker:
                 await layer.group_add(CONTROL_GROUP, channel)
                 while True:
                     message = await layer.receive(channel)
+                    let_cancellation_through()
                     self._owned.cancel(message.get("cancel", ()))
                     await self._deliver(message.get("bundles", ()))
             except (*LAYER_ERRORS, *DATABASE_ERRORS) as error:
+                let_cancellation_through()
                 logger.warning(
                     "control messages are lost at present, runs look every %g s: %s", self._settings.look_s, error
                 )

@@ -226,7 +226,7 @@ def _json_format(schema: Any) -> AnswerFormat:
     if isinstance(schema, str):
         try:
             schema = json.loads(schema)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ApiError(400, f"the JSON schema is not JSON: {error}", param="structured_outputs") from error
     if not isinstance(schema, dict):
         raise ApiError(400, "the JSON schema must be an object", param="response_format")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -20,6 +20,9 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 MAX_DEPTH = 24
+MAX_PARTS = 5_000
+MAX_LENGTH = 100_000
+"""Values of an instance, and characters of a string: a schema that asks for more would stop every replica's answers."""
 _OPTIONAL_DEPTH = 6
 """Below this depth optional parts are left out, so that recursive schemas end."""
 
@@ -36,6 +39,12 @@ class Draw:
     text: Callable[[int], str]
     words: int = 4
     minimal: bool = False
+    _parts: Iterator[int] = field(default_factory=lambda: iter(range(MAX_PARTS)), init=False, compare=False, repr=False)
+
+    def count_part(self) -> None:
+        """Raises SchemaUnsupported once MAX_PARTS values were drawn."""
+        if next(self._parts, None) is None:
+            raise SchemaUnsupported(f"an instance has more than {MAX_PARTS:,} values")
 
 
 def instance(schema: Mapping[str, Any], draw: Draw) -> Any:
@@ -77,6 +86,7 @@ def _problem(schema: Mapping[str, Any], value: Any) -> str:
 
 
 def _value(schema: Any, root: Mapping[str, Any], draw: Draw, depth: int) -> Any:
+    draw.count_part()
     if depth > MAX_DEPTH:
         raise SchemaUnsupported(f"the schema nests deeper than {MAX_DEPTH} levels or requires itself")
     if schema is True or schema == {}:
@@ -208,7 +218,9 @@ def _number(schema: Mapping[str, Any], root: Mapping[str, Any], draw: Draw, dept
 
 def _string(schema: Mapping[str, Any], _root: Mapping[str, Any], draw: Draw, _depth: int) -> str:
     text = _FORMATS.get(schema.get("format", "")) or draw.text(draw.words)
-    least, most = int(schema.get("minLength", 0)), int(schema.get("maxLength", 10**6))
+    least, most = int(schema.get("minLength", 0)), int(schema.get("maxLength", MAX_LENGTH))
+    if least > MAX_LENGTH:
+        raise SchemaUnsupported(f"a string has more than {MAX_LENGTH:,} characters")
     while len(text) < least:
         text += " " + draw.text(draw.words)
     return text[:most].strip().ljust(least, ".") if most < len(text) else text

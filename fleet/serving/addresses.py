@@ -19,6 +19,7 @@ from ipaddress import (
 )
 from urllib.parse import urlsplit
 
+import httpx
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from fleet.serving.errors import AddressRefused
@@ -95,12 +96,16 @@ class AddressPolicy:
         try:
             parts = urlsplit(url)
             host, _ = parts.hostname, parts.port
-        except ValueError as error:
+            _ = httpx.URL(url).host
+        except (ValueError, httpx.InvalidURL) as error:
             raise AddressRefused(f"{url!r} is not a URL: {error}") from error
         if parts.scheme not in ("http", "https"):
             raise AddressRefused(f"{url!r}: only http:// and https:// addresses are used")
         if not host:
             raise AddressRefused(f"{url!r} names no host: write http://host:port")
+        if not host.isascii():
+            # The client maps other characters to ASCII only after this check: an ideographic full stop to a dot.
+            raise AddressRefused(f"{url!r}: write the host in ASCII (a name in its xn-- form)")
         if parts.username is not None or parts.password is not None:
             raise AddressRefused(f"the address of {host} carries a password: give the key by environment variable")
         if _is_literal(host):
@@ -125,7 +130,10 @@ class PolicyResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, family=family)
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, family=family)
+        except UnicodeError as error:
+            raise AddressRefused(f"{host[:80]!r} is no host name: a label is empty or too long") from error
         allowed: list[ResolveResult] = []
         refusal: AddressRefused | None = None
         for kind, _, proto, _, sockaddr in found:

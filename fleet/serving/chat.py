@@ -11,6 +11,8 @@ from fleet.serving.errors import MalformedResponse, StreamCut, from_stream_event
 
 ENDED = frozenset({"stop", "length", "tool_calls", "repetition"})
 """Finish reasons that end an answer; `abort` and `error` mean that the server gave up."""
+_MAX_NUMBER = 2**31 - 1
+"""No server counts tokens or milliseconds further, and no database column holds more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,15 +165,15 @@ def parse_answer(body: bytes) -> Answer:
         answer = Answer(
             response_id=str(data["id"]),
             model=str(data["model"]),
-            text=message.get("content") or "",
+            text=_text(message.get("content")),
             reasoning=_reasoning(message),
             usage=_usage(data["usage"]),
-            finish_reason=str(finish),
+            finish_reason=_text(finish),
             timings=_timings(data.get("metrics")),
         )
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         raise MalformedResponse(f"no chat completion: {type(error).__name__} {error}") from error
-    if finish not in ENDED:
+    if answer.finish_reason not in ENDED:
         raise StreamCut(f"the server ended the answer with finish_reason {finish!r}")
     return answer
 
@@ -186,13 +188,27 @@ def _object(body: bytes | str) -> dict[str, Any]:
     return data
 
 
+def _text(value: Any) -> str:
+    """A text; null is an empty one. Raises TypeError."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"expected a text, got {type(value).__name__}")
+    return value or ""
+
+
 def _reasoning(message: Mapping[str, Any]) -> str:
     """Older servers say `reasoning_content`."""
-    return message.get("reasoning") or message.get("reasoning_content") or ""
+    return _text(message.get("reasoning")) or _text(message.get("reasoning_content"))
 
 
 def _usage(data: Mapping[str, Any]) -> Usage:
-    return Usage(prompt_tokens=int(data["prompt_tokens"]), output_tokens=int(data["completion_tokens"]))
+    return Usage(prompt_tokens=_tokens(data["prompt_tokens"]), output_tokens=_tokens(data["completion_tokens"]))
+
+
+def _tokens(value: Any) -> int:
+    """A count of tokens. Raises ValueError for what cannot be one."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_NUMBER:
+        raise ValueError("a token count must be a whole number of a plausible size")
+    return value
 
 
 def _timings(data: Any) -> ServerTimings:
@@ -207,7 +223,10 @@ def _timings(data: Any) -> ServerTimings:
 
 
 def _seconds(milliseconds: Any) -> float | None:
-    return milliseconds / 1000 if isinstance(milliseconds, int | float) else None
+    """None for what is no time: a timing is a by-product, so a bad one spoils no answer."""
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float):
+        return None
+    return milliseconds / 1000 if 0 <= milliseconds <= _MAX_NUMBER else None
 
 
 # --- Stream -> answer ------------------------------------------------------------------------------------------------
@@ -258,10 +277,10 @@ class StreamReader:
         delta: Delta | None = None
         for choice in data["choices"]:
             piece = choice.get("delta") or {}
-            text, reasoning = piece.get("content") or "", _reasoning(piece)
+            text, reasoning = _text(piece.get("content")), _reasoning(piece)
             self._text.append(text)
             self._reasoning.append(reasoning)
-            self._finish = choice.get("finish_reason") or self._finish
+            self._finish = _text(choice.get("finish_reason")) or self._finish
             if text or reasoning:
                 delta = Delta(text=text, reasoning=reasoning)
         return delta
@@ -301,10 +320,14 @@ def parse_models(body: bytes) -> tuple[ServedModel, ...]:
     data = _object(body)
     try:
         return tuple(
-            ServedModel(name=str(item["id"]), max_model_len=item.get("max_model_len")) for item in data["data"]
+            ServedModel(name=_text(item["id"]), max_model_len=_length(item.get("max_model_len"))) for item in data["data"]
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise MalformedResponse(f"no list of models: {type(error).__name__} {error}") from error
+
+
+def _length(value: Any) -> int | None:
+    return None if value is None else _tokens(value)
 
 
 def parse_version(body: bytes) -> str:

@@ -34,6 +34,7 @@ from fleet.serving.chat import (
 from fleet.serving.clock import Clock, WallClock
 from fleet.serving.errors import (
     WIRE_ERRORS,
+    ClientMisuse,
     FirstTokenTimedOut,
     IdleTimedOut,
     MalformedResponse,
@@ -47,6 +48,9 @@ from fleet.serving.metrics import MetricsPage, parse_metrics
 KEEPALIVE_S = 4.0
 """Shorter than uvicorn's 5 s: the server never closes a connection that we are about to use."""
 MAX_BODY_BYTES = 32 * 1024 * 1024
+MAX_LINE_BYTES = 1024 * 1024
+MAX_STREAM_BYTES = 128 * 1024 * 1024
+"""A stream repeats some 200 bytes around every token: more than this is no answer that was asked for."""
 PROBE_TIMEOUT_S = 5.0
 
 OnDelta = Callable[[Delta], None]
@@ -60,10 +64,17 @@ def _session(policy: AddressPolicy) -> aiohttp.ClientSession:
 def _headers(request_id: str | None, api_key: str | None) -> dict[str, str]:
     headers = {"accept-encoding": "identity"}
     if request_id:
-        headers["x-request-id"] = request_id
+        headers["x-request-id"] = _header_value(request_id, "the request id")
     if api_key:
-        headers["authorization"] = f"Bearer {api_key}"
+        headers["authorization"] = f"Bearer {_header_value(api_key, 'the API key')}"
     return headers
+
+
+def _header_value(value: str, what: str) -> str:
+    """Raises ClientMisuse, without the value (it may be a secret), for what could end a header or cannot be in one."""
+    if not (value.isascii() and value.isprintable()):
+        raise ClientMisuse(f"{what} holds a line break or another character that no HTTP header carries: correct it")
+    return value
 
 
 async def _body(response: httpx.Response) -> bytes:
@@ -80,13 +91,16 @@ async def _body(response: httpx.Response) -> bytes:
 
 async def _lines(response: httpx.Response) -> AsyncIterator[str]:
     """Lines split at line feeds alone: model text may hold U+2028 and other characters that end a line for `str`."""
-    rest = b""
+    rest, size = b"", 0
     async for part in response.aiter_raw():
+        size += len(part)
+        if size > MAX_STREAM_BYTES:
+            raise MalformedResponse(f"the stream is larger than {MAX_STREAM_BYTES} bytes")
         *lines, rest = (rest + part).split(b"\n")
         for line in lines:
             yield line.decode("utf-8", "replace").rstrip("\r")
-        if len(rest) > MAX_BODY_BYTES:
-            raise MalformedResponse(f"one line of the stream is larger than {MAX_BODY_BYTES} bytes")
+        if len(rest) > MAX_LINE_BYTES:
+            raise MalformedResponse(f"one line of the stream is larger than {MAX_LINE_BYTES} bytes")
 
 
 def _transport_limits(timeouts: Timeouts) -> httpx.Timeout:

@@ -185,13 +185,23 @@ def error_detail(body: bytes | str) -> tuple[str, str]:
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     try:
         data: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text.strip()[:500], ""
     error = data.get("error", data) if isinstance(data, dict) else data
+    return _detail(error, text.strip())
+
+
+def _detail(error: Any, otherwise: str) -> tuple[str, str]:
+    """(message, param) of a parsed error; `otherwise` is the message where it has none."""
     if not isinstance(error, dict):
-        return str(error)[:500], ""
-    message = error.get("message") or error.get("detail") or text.strip()
-    return str(message)[:500], str(error.get("param") or "")
+        return (_said(error) or otherwise)[:500], ""
+    message = _said(error.get("message")) or _said(error.get("detail")) or otherwise
+    return message[:500], _said(error.get("param"))
+
+
+def _said(value: Any) -> str:
+    """A text or a number as text, anything else as nothing: what a replica nests there may be of any depth."""
+    return str(value) if isinstance(value, str | int | float) else ""
 
 
 def _kind(status: int, message: str, param: str) -> type[ServingError]:
@@ -217,7 +227,7 @@ def from_response(status: int, body: bytes | str) -> ServingError:
 
 def from_stream_event(error: Any) -> ServingError:
     """The typed error of an error event inside a stream; a stream that ends after one has no answer."""
-    message, _ = error_detail(json.dumps({"error": error}))
+    message, _ = _detail(error, "an error event without a message")
     if any(word in message for word in _DEAD_WORDS):
         return EngineDead(message)
     return StreamFailed(message)

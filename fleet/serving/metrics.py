@@ -37,7 +37,7 @@ _WANTED = frozenset(name for names in _NAMES.values() for name in names)
 _AVERAGED = frozenset({"kv_usage"})
 _LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)")
 _CACHE_INFO = "vllm:cache_config_info"
-_CACHE_TOKENS = re.compile(r'kv_cache_size_tokens="(\d+)"')
+_CACHE_TOKENS = re.compile(r'kv_cache_size_tokens="(\d{1,15})"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.compiler.workflow import InputSpec, InputType
 from planner.importers.problems import Problem, pointer
-from planner.importers.values import describe, value_problems
+from planner.importers.values import MAX_INTEGER, describe, value_problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +37,15 @@ def validate_inputs(specs: Iterable[InputSpec], given: Any, *, at: str = "") -> 
 
 
 def has_type(value: Any, wanted: InputType) -> bool:
-    """Whether a JSON value has an input's type; 2.0 is an integer, true is no number."""
+    """Whether a JSON value has an input's type; 2.0 is an integer (1e300 is none of 64 bits), true is no number."""
     if isinstance(value, bool):
         return wanted in ("boolean", "json")
     if isinstance(value, int):
         return wanted in ("integer", "number", "json")
     if isinstance(value, float):
-        return wanted in ("number", "json") or (wanted == "integer" and value.is_integer())
+        return wanted in ("number", "json") or (
+            wanted == "integer" and value.is_integer() and abs(value) <= MAX_INTEGER
+        )
     return wanted == "json" or (wanted == "string" and isinstance(value, str))
 
 

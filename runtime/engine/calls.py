@@ -140,7 +140,7 @@ class Caller:
             finished_at=self.clock.now(),
             tries=failure.tries if failure else 1,
         )
-        self.records.append(replace(_record(request, nothing), error=error))
+        self.records.append(replace(_record(request, nothing), error=clean_text(error)))
 
 
 def _storable(answer: CallResult) -> CallResult:

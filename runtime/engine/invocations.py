@@ -11,6 +11,7 @@ from typing import Any
 from planner.compiler.references import ReferenceFailed, render, render_text
 from planner.compiler.workflow import LlmNode, Node, ToolNode
 from runtime.engine.calls import Caller, InvocationFailed, LlmTask
+from runtime.engine.outputs import clean_text
 from runtime.engine.ports import CallFailed, Intent, Outcome, Ports, RunSnapshot, Tool, ToolFailed
 from runtime.engine.verification import execute_policy
 
@@ -35,7 +36,8 @@ async def invoke(invocation: Invocation, ports: Ports) -> Outcome:
     """Run an invocation to its end. Raises nothing but cancellation."""
     started_at = ports.clock.now()
     caller = Caller(ports.dispatcher, ports.clock)
-    output, error = None, None
+    output: Any = None
+    error: dict[str, Any] | None = None
     try:
         output = await _output(invocation, ports, caller)
     except CallFailed as failure:
@@ -60,9 +62,14 @@ async def invoke(invocation: Invocation, ports: Ports) -> Outcome:
         started_at=started_at,
         finished_at=ports.clock.now(),
         output=output,
-        error=error,
+        error=_storable(error) if error is not None else None,
         calls=caller.in_order(),
     )
+
+
+def _storable(error: Mapping[str, Any]) -> dict[str, Any]:
+    """An error may quote a server: what no database keeps would make the outcome, and so the run, impossible to end."""
+    return {name: clean_text(value) if isinstance(value, str) else value for name, value in error.items()}
 
 
 async def _output(invocation: Invocation, ports: Ports, caller: Caller) -> Any:

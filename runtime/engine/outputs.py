@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
+from jsonschema import Draft202012Validator, validators
+from jsonschema.exceptions import ValidationError, best_match
 from referencing import Registry
 
 from planner.compiler.workflow import OutputSpec
 
 _FENCED = re.compile(r"```[A-Za-z0-9]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 _NOTHING_REMOTE: Registry[Any] = Registry()
+MAX_DEPTH = 64
+"""Levels of a JSON output, as of a workflow's own values: what is nested deeper breaks whoever reads it back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +43,8 @@ def parse_output(text: str, spec: OutputSpec) -> Parsed:
 def parse_json(text: str) -> Any:
     """Strict JSON from a text: the whole text, or the one fenced block in it. ValueError says what is wrong.
 
-    Stricter than `json.loads`: no NaN, no infinity, no NUL and no lone surrogate, because no database keeps them.
+    Stricter than `json.loads`: no NaN, no infinity, no NUL and no lone surrogate, because no database keeps them, and
+    at most MAX_DEPTH levels.
     """
     fenced = _FENCED.findall(text)
     source = fenced[0] if len(fenced) == 1 and not text.lstrip().startswith(("{", "[", '"')) else text
@@ -50,6 +54,8 @@ def parse_json(text: str) -> Any:
         raise ValueError("the JSON is nested too deeply") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"not valid JSON: {error.msg} at character {error.pos}") from None
+    if _is_too_deep(value):
+        raise ValueError("the JSON is nested too deeply")
     if "\\u" in source:
         _refuse_unstorable(value)
     return value
@@ -69,10 +75,33 @@ def canonical(value: Any) -> str:
     return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
+def _is_too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [member for inner in level if isinstance(inner, dict | list) for member in _members(inner)]
+        if not level:
+            return False
+    return True
+
+
+def _members(value: dict[str, Any] | list[Any]) -> Iterator[Any]:
+    return iter(value.values() if isinstance(value, dict) else value)
+
+
+def _unique_items(_: Any, is_wanted: Any, items: Any, __: Any) -> Iterator[ValidationError]:
+    """The keyword in linear time: the library compares every pair, for minutes on a list that a model may well write."""
+    if is_wanted and isinstance(items, list) and len({canonical(item) for item in items}) < len(items):
+        yield ValidationError("the list has an item twice")
+
+
+_extend: Any = validators.extend  # untyped in the library's stubs
+_Validator = _extend(Draft202012Validator, {"uniqueItems": _unique_items})
+
+
 def _schema_problem(value: Any, spec: OutputSpec) -> str | None:
     if spec.schema is None:
         return None
-    errors = Draft202012Validator(_plain(spec.schema), registry=_NOTHING_REMOTE).iter_errors(value)
+    errors = _Validator(_plain(spec.schema), registry=_NOTHING_REMOTE).iter_errors(value)
     error = best_match(errors)
     if error is None:
         return None
@@ -102,6 +131,6 @@ def _finite(digits: str) -> float:
 
 
 def _refuse_unstorable(value: Any) -> None:
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False).replace("\\\\", "")
     if "\\u0000" in text or text != clean_text(text):
         raise ValueError("the JSON holds a NUL or a lone surrogate")

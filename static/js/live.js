@@ -47,11 +47,13 @@
         const data = JSON.parse(event.data);
         retryMs = FIRST_RETRY_MS;
         if (data.server_time) learnTime(data.server_time);
-        connection("live");
         listen();
         message(data);
       });
-      web.addEventListener("open", listen);
+      web.addEventListener("open", () => {
+        connection("live");
+        listen();
+      });
       web.addEventListener("close", closed);
     }
 

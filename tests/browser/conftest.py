@@ -7,37 +7,24 @@ that still starts has not taken. A page that logs an error, throws, or violates 
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from django.conf import settings
-from playwright.sync_api import Browser, BrowserContext, Dialog, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
+import tests.chromium
 from dyserve_site.env import socket_path
 from tests.browser.seed import PASSWORD, USER
-from tests.conftest import missing, start_valkey, stop
-
-CHROMIUM_ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
-# A violation of the CSP is an error of the page, whatever the browser prints about it.
-REPORT_VIOLATIONS = """
-document.addEventListener("securitypolicyviolation", (event) => {
-  console.error(`CSP: ${event.violatedDirective} blocked ${event.blockedURI}`);
-});
-"""
+from tests.chromium import Window, launched, sign_in
+from tests.conftest import start_valkey, stop
 
 
 @dataclass(slots=True, kw_only=True)
@@ -118,54 +105,20 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
-    path = shutil.which("chromium")
-    if path is None:
-        missing("a Chromium (Debian: apt-get install chromium)")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_ARGUMENTS)
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="package")
 def signed_in(chromium: Browser, site: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The cookies of a user who signed in through the page."""
     state = tmp_path_factory.mktemp("browser-state") / "state.json"
-    context = chromium.new_context()
-    page = context.new_page()
-    page.goto(site.url + "/login/?next=/workflows/")
-    page.get_by_label("User name").fill(USER)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("navigation", name="Main").wait_for()
-    context.storage_state(path=state)
-    context.close()
+    sign_in(chromium, site.url, USER, PASSWORD, state)
     return state
 
 
-@dataclass(kw_only=True)  # no slots: playwright marks the object of a bound handler
-class Window:
-    """A page with everything that went wrong on it."""
-
-    context: BrowserContext
-    page: Page
-    problems: list[str] = field(default_factory=list)
-
-    def refuse(self, dialog: Dialog) -> None:
-        self.problems.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
-
-
-def open_window(chromium: Browser, site: Site, state: Path | None, **options: object) -> Window:
-    """A window of its own; `options` are the browser context's (viewport, color_scheme)."""
-    context = chromium.new_context(base_url=site.url, storage_state=state, **options)  # type: ignore[arg-type]  # its own keywords
-    context.add_init_script(REPORT_VIOLATIONS)
-    window = Window(context=context, page=context.new_page())
-    page, problems = window.page, window.problems
-    page.on("console", lambda line: problems.append(f"console: {line.text}") if line.type == "error" else None)
-    page.on("pageerror", lambda error: problems.append(f"page: {error}"))
-    page.on("dialog", window.refuse)
-    return window
+def open_window(chromium: Browser, site: Site, state: Path | None, **options: Any) -> Window:
+    return tests.chromium.open_window(chromium, site.url, state, **options)
 
 
 @pytest.fixture

@@ -192,7 +192,7 @@ def worker_process() -> Iterator[subprocess.Popen[bytes]]:
         "-c",
         "16",
     )
-    quiet = ("--without-mingle", "--without-gossip", "--without-heartbeat", "-l", "WARNING")
+    quiet = ("-c", "16", "--without-mingle", "--without-gossip", "--without-heartbeat", "-l", "WARNING")
     name = django_connection.settings_dict["NAME"]
     process = subprocess.Popen(
         [*argv, *quiet],
@@ -216,7 +216,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-def committed_twice() -> list[tuple[str, str]]:
+def committed_twice() -> list[tuple[str, object]]:
     nodes = Counter((run, data["node"]) for run, data in events("node_committed"))
     return [node for node, count in nodes.items() if count > 1]
 

@@ -68,7 +68,7 @@ def upload(page: Page, file: Path) -> None:
 def start_run(page: Page) -> str:
     """Presses Start run and waits until the page says that the run has succeeded; returns the run's id."""
     page.get_by_role("button", name="Start run").click()
-    expect(page.locator("#run-state")).to_contain_text("succeeded", timeout=RUN_TIMEOUT_MS)
+    expect(page.locator("#run-head .state").first).to_contain_text("succeeded", timeout=RUN_TIMEOUT_MS)
     return page.url.rstrip("/").rsplit("/", 1)[-1]
 
 
@@ -114,15 +114,17 @@ def test_a_burst_loses_no_run_and_a_person_reads_why_the_plan_switched(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     slugs = sorted(workflow.slug for workflow in client.workflows())[: len(demo_workflow_sources())]
-    runs = [client.submit_run(workflow=slugs[index % len(slugs)]).run.id for index in range(BURST)]
     watchers = [open_window(chromium, instance.url, state) for _ in range(WATCHED)]
-    for watcher, run_id in zip(watchers, reversed(runs), strict=False):
+    for watcher in watchers:
         watcher.context.add_init_script(RECORD_LAGS)
-        watcher.page.goto(f"/runs/{run_id}/")
+        watcher.page.goto("/runs/")
+    runs = [client.submit_run(workflow=slugs[index % len(slugs)]).run.id for index in range(BURST)]
+    for watcher, run_id in zip(watchers, reversed(runs), strict=False):
+        watcher.page.goto(f"/runs/{run_id}/", wait_until="commit")
     done = [client.wait(run_id, timeout_s=300) for run_id in runs]
     lags: list[float] = []
     for watcher in watchers:
-        expect(watcher.page.locator("#run-state")).to_contain_text("succeeded", timeout=RUN_TIMEOUT_MS)
+        expect(watcher.page.locator("#run-head .state").first).to_contain_text("succeeded", timeout=RUN_TIMEOUT_MS)
         lags += watcher.page.evaluate("window.dyserveLags")
         watcher.context.close()
         assert watcher.problems == []

@@ -93,6 +93,25 @@ async def test_an_expected_error_is_said_once_and_work_goes_on(caplog: pytest.Lo
     assert said == ["WARNING", "INFO", "WARNING", "INFO"]
 
 
+@pytest.mark.parametrize("error", [ConnectionResetError("the clean-up failed"), None], ids=["replaced", "swallowed"])
+async def test_a_lost_cancellation_does_not_keep_the_task_alive(error: Exception | None) -> None:
+    started = asyncio.Event()
+
+    async def step() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if error is not None:
+                raise error from None
+
+    task = asyncio.create_task(every(0.0, "the thing", step, (OSError,)))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_a_defect_is_not_hidden() -> None:
     async def step() -> None:
         raise KeyError("bug")

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from runtime.pokes import RUNS_GROUP, PokeSender, control_message, poke_message
 from tests.runtime.workers import DeafLayer
 
@@ -64,6 +66,27 @@ async def test_a_layer_that_is_away_loses_a_poke_and_no_more() -> None:
         layer.arrived.clear()
     task.cancel()
     assert [message["runs"] for message in layer.sent] == [[["a", 1]], [["a", 2]]]
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError("the clean-up failed"), None], ids=["replaced", "swallowed"])
+async def test_a_sender_ends_although_its_layer_loses_the_cancellation(error: Exception | None) -> None:
+    class Failing(SlowLayer):
+        async def group_send(self, group: str, message: Mapping[str, Any]) -> None:
+            self.arrived.set()
+            try:
+                await self.go.wait()
+            except asyncio.CancelledError:
+                if error is not None:
+                    raise error from None
+
+    layer = Failing()
+    sender = PokeSender(layer)
+    task = asyncio.create_task(sender.run())
+    sender.add([("a", 1)])
+    await layer.arrived.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 def test_the_writer_may_poke_before_the_loop_and_after_it() -> None:

@@ -106,6 +106,12 @@ def test_a_required_property_that_is_not_described_is_filled() -> None:
         ({"type": "integer", "minimum": 5, "maximum": 3}, "greater than the maximum"),
         ({"type": "array", "contains": {"const": 7}, "items": {"type": "string"}}, "does not contain"),
         ({"not": {}}, "should not be valid"),
+        ({"type": "string", "minLength": 10**9}, "more than 100,000 characters"),
+        ({"type": "array", "minItems": 10**8}, "more than 5,000 values"),
+        (
+            {"type": "array", "minItems": 99, "items": {"type": "array", "minItems": 99, "items": {"const": 1}}},
+            "more than 5,000 values",
+        ),
     ],
 )
 def test_a_schema_without_a_known_instance_is_refused_with_the_reason(schema: dict[str, Any], reason: str) -> None:

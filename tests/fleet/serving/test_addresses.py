@@ -32,6 +32,10 @@ def test_this_machine_is_allowed_by_default(url: str) -> None:
         ("http://[::1", "not a URL"),
         ("http://127.0.0.1:99999", "not a URL"),
         ("http://user:secret@127.0.0.1", "environment variable"),
+        ("http://169\u3002254\u3002169\u3002254:8000", "ASCII"),
+        ("http://\uff11\uff16\uff19.254.169.254", "ASCII|not a URL"),
+        ("http://xn--a:8000", "not a URL"),
+        ("http://127.0.0.1/\ud800", "not a URL"),
     ],
 )
 def test_other_urls_are_refused_with_the_remedy(url: str, remedy: str) -> None:
@@ -103,3 +107,9 @@ async def test_a_name_resolves_to_its_allowed_addresses_only() -> None:
 async def test_a_name_without_an_allowed_address_is_refused(host: str) -> None:
     with pytest.raises(AddressRefused):
         await PolicyResolver(PRIVATE).resolve(host, 80)
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64])
+async def test_what_is_no_host_name_is_refused(host: str) -> None:
+    with pytest.raises(AddressRefused, match="no host name"):
+        await PolicyResolver(ANY).resolve(host, 80)

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fleet.serving.chat import (
     Answer,
@@ -116,11 +118,58 @@ def test_a_reply_that_is_none(body: bytes, kind: type[ServingError]) -> None:
         parse_answer(body)
 
 
+ODD_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([10**30, 10**400, -1])
+    | st.floats()
+    | st.text(max_size=4)
+    | st.sampled_from(["stop", "length"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["content", "a"]), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+def _assert_well_formed(answer: Answer) -> None:
+    assert all(isinstance(text, str) for text in (answer.text, answer.reasoning, answer.response_id, answer.model))
+    assert answer.finish_reason in ("stop", "length")
+    for tokens in (answer.usage.prompt_tokens, answer.usage.output_tokens):
+        assert type(tokens) is int
+        assert 0 <= tokens < 2**31
+    for seconds in (answer.timings.queue_s, answer.timings.ttft_s, answer.timings.generation_s):
+        assert seconds is None or 0 <= seconds < 2**31
+
+
+@given(
+    odd=ODD_VALUES,
+    at=st.sampled_from(
+        ["content", "reasoning", "finish_reason", "prompt_tokens", "queue_time_ms", "usage", "metrics", "choices", "id"]
+    ),
+)
+def test_whatever_a_replica_says_is_a_typed_error_or_an_answer_that_can_be_stored(odd: Any, at: str) -> None:
+    texts: dict[str, Any] = {"content": "yes", "reasoning": ""}
+    choice: dict[str, Any] = {"finish_reason": "stop"}
+    usage: dict[str, Any] = {"prompt_tokens": 5, "completion_tokens": 7}
+    metrics: dict[str, Any] = {"queue_time_ms": 20}
+    inner = next((part for part in (texts, choice, usage, metrics) if at in part), {})
+    inner |= {at: odd} if inner else {}
+    outer = {"id": "c", "model": "m", "usage": usage, "metrics": metrics} | ({} if inner else {at: odd})
+    plain = json.dumps({"choices": [choice | {"message": texts}]} | outer).encode()
+    streamed = "data: " + json.dumps({"choices": [choice | {"delta": texts}]} | outer)
+    for read in (lambda: parse_answer(plain), lambda: _read(StreamReader(), [streamed, "data: [DONE]"])):
+        try:
+            answer = read()
+        except ServingError:
+            continue
+        _assert_well_formed(answer)
+
+
 def test_models_and_version() -> None:
     (model,) = parse_models(b'{"data": [{"id": "m", "max_model_len": 2048}]}')
     assert (model.name, model.max_model_len) == ("m", 2048)
     assert parse_version(b'{"version": "0.32.0"}') == "0.32.0"
-    for bad in (b"{}", b'{"data": [1]}', b"x"):
+    for bad in (b"{}", b'{"data": [1]}', b'{"data": [{"id": "m", "max_model_len": "long"}]}', b"x"):
         with pytest.raises(MalformedResponse):
             parse_models(bad)
         with pytest.raises(MalformedResponse):

@@ -16,6 +16,7 @@ from fleet.serving.chat import AnswerFormat, ChatRequest, Delta, Timeouts
 from fleet.serving.client import ServingClient
 from fleet.serving.errors import (
     AddressRefused,
+    ClientMisuse,
     ConnectFailed,
     Disconnected,
     FirstTokenTimedOut,
@@ -215,6 +216,24 @@ async def test_addresses_outside_the_allow_list_are_never_connected(client: Serv
         await client.health("http://169.254.169.254")
 
 
+@pytest.mark.parametrize("host", ["169\u3002254\u3002169\u3002254", "2852039166", "0xa9fea9fe", "169.254.169.254."])
+async def test_no_spelling_of_an_address_gets_around_the_allow_list(client: ServingClient, host: str) -> None:
+    with pytest.raises((AddressRefused, ClientMisuse)):
+        await client.health(f"http://{host}:8000")
+
+
+@pytest.mark.parametrize("bad", ["a\r\nx-evil: 1", "a\n", "a\0", "caf\u00e9"])
+async def test_ids_and_keys_cannot_add_headers(client: ServingClient, bad: str) -> None:
+    server = Server((json.dumps(ANSWER).encode(),))
+    async with serving(server) as url:
+        with pytest.raises(ClientMisuse):
+            await client.chat(url, _request(request_id=bad))
+        with pytest.raises(ClientMisuse) as caught:
+            await client.health(url, api_key=bad)
+    assert server.asked == []
+    assert bad not in str(caught.value)
+
+
 async def test_a_name_is_checked_when_it_is_resolved() -> None:
     server = Server((json.dumps(ANSWER).encode(),))
     async with serving(server) as url:
@@ -233,9 +252,18 @@ async def test_a_reply_without_end_is_cut_off(client: ServingClient, monkeypatch
         with pytest.raises(MalformedResponse, match="larger than"):
             await client.chat(url, _request())
         with pytest.raises(MalformedResponse, match="larger than"):
-            await client.stream_chat(url, _request())
-        with pytest.raises(MalformedResponse, match="larger than"):
             await client.metrics(url)
+
+
+async def test_a_stream_without_end_is_cut_off(client: ServingClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(client_module, "MAX_STREAM_BYTES", 3000)
+    async with serving(Server((b"x" * 600, b"x" * 600))) as url:
+        with pytest.raises(MalformedResponse, match="one line of the stream is larger than"):
+            await client.stream_chat(url, _request())
+    async with serving(Server((_piece("a"),) * 50)) as url:
+        with pytest.raises(MalformedResponse, match="the stream is larger than"):
+            await client.stream_chat(url, _request())
 
 
 async def test_probes(client: ServingClient) -> None:

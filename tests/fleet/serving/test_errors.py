@@ -152,14 +152,29 @@ def test_verdicts_that_callers_rely_on() -> None:
     assert errors.TotalTimedOut("").retry == "later"
 
 
-@pytest.mark.parametrize("body", [b"\xff\xfe", b"[1]", b'"text"', b"null", b"{}"])
-def test_any_body_gives_a_message_without_raising(body: bytes) -> None:
-    assert isinstance(error_detail(body)[0], str)
+DEEP = b"[" * 900 + b"]" * 900
+
+
+@pytest.mark.parametrize(
+    ("body", "start"),
+    [
+        (b"\xff\xfe", "\ufffd"),
+        (b"[1]", "[1]"),
+        (b'"text"', "text"),
+        (b"null", "null"),
+        (b"{}", "{}"),
+        (b"[" * 100_000, "[["),
+        (b'{"error": {"message": ' + DEEP + b', "param": ' + DEEP + b"}}", '{"error"'),
+    ],
+)
+def test_any_body_gives_a_message_without_raising(body: bytes, start: str) -> None:
+    assert error_detail(body)[0].startswith(start)
 
 
 def test_events() -> None:
     assert type(from_stream_event({"message": "boom", "code": 500})) is StreamFailed
     assert type(from_stream_event("boom")) is StreamFailed
+    assert from_stream_event({"message": json.loads(DEEP)}).message == "an error event without a message"
     assert type(from_stream_event({"message": "EngineCore encountered an issue."})) is EngineDead
 
 

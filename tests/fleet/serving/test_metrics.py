@@ -72,6 +72,10 @@ def test_labels_may_hold_braces_and_blanks() -> None:
     assert parse_metrics('vllm:num_requests_running{model_name="a {b} c"} 4.0 1700000000\n').running == 4
 
 
+def test_a_number_of_absurd_length_is_missing() -> None:
+    assert parse_metrics(f'vllm:cache_config_info{{kv_cache_size_tokens="{"9" * 5000}"}} 1.0').kv_cache_tokens is None
+
+
 @given(st.text(max_size=200))
 def test_any_text_is_read_without_raising(text: str) -> None:
     parse_metrics("vllm:num_requests_running" + text)

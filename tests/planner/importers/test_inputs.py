@@ -59,6 +59,7 @@ def test_a_misspelt_input_comes_with_the_right_one() -> None:
         (1, {"integer", "number", "json"}),
         (2.0, {"integer", "number", "json"}),
         (2.5, {"number", "json"}),
+        (1e300, {"number", "json"}),
         (True, {"boolean", "json"}),
         (None, {"json"}),
         ([], {"json"}),

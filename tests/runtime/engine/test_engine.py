@@ -67,6 +67,15 @@ def test_a_chain_runs_in_order_and_feeds_its_successor() -> None:
     ]
 
 
+def test_an_error_that_quotes_a_server_can_be_stored() -> None:
+    quoted = CallFailed("bad_request", "no \0 and \ud800", retryable=False)
+    finished = serve(World(dispatcher=SimDispatcher(answers=lambda request: quoted)), snapshot(CHAIN))
+    assert isinstance(finished.end, RunEnd)
+    assert (finished.end.error or {})["message"] == "no \ufffd and \ufffd"
+    (outcome,) = finished.run.outcomes
+    assert outcome.calls[0].error == "bad_request: no \ufffd and \ufffd"
+
+
 def test_parallel_branches_take_as_long_as_the_longest() -> None:
     seconds = {"P": 1.0, "C": 10.0, "D": 7.0, "A": 1.0}
     world = World(dispatcher=SimDispatcher(seconds=lambda request: seconds[request.node]))

@@ -6,6 +6,7 @@ from types import MappingProxyType
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from planner.compiler.workflow import OutputSpec
 from runtime.engine.outputs import canonical, clean_text, parse_json, parse_output
@@ -36,7 +37,10 @@ def test_json_comes_back_as_it_was(value: object) -> None:
         ("[Infinity]", "Infinity is not JSON"),
         ("1e999", "too large"),
         ("[" * 100_000, "nested too deeply"),
+        ("[" * 66 + "]" * 66, "nested too deeply"),
+        ('{"a":' * 65 + "[0]" + "}" * 65, "nested too deeply"),
         ('"\\u0000"', "NUL"),
+        (r'"\\\u0000"', "NUL"),
         ('{"\\ud800": 1}', "surrogate"),
         ("```json\n1\n```\n```json\n2\n```", "not valid JSON"),
     ],
@@ -44,6 +48,11 @@ def test_json_comes_back_as_it_was(value: object) -> None:
 def test_what_no_database_keeps_is_no_json(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         parse_json(text)
+
+
+def test_what_only_looks_unstorable_is_kept() -> None:
+    assert parse_json(r'"s.strip(\"\\u0000\")"') == r's.strip("\u0000")'
+    assert parse_json("[" * 64 + "1" + "]" * 64)
 
 
 def test_a_fence_inside_a_json_text_is_content() -> None:
@@ -57,6 +66,13 @@ def test_outputs_are_parsed_and_validated() -> None:
     assert parse_output("[1, 2]", LIST).problem is None
     assert parse_output('["x"]', LIST).problem == "$[0] does not match the schema: 'x' is not of type 'integer'"
     assert (parse_output("oops", ANY).problem or "").startswith("not valid JSON: Expecting value")
+
+
+@given(st.lists(json_values, max_size=5))
+def test_items_are_unique_as_the_library_finds_them(items: list[object]) -> None:
+    text, schema = json.dumps(items), {"type": "array", "uniqueItems": True}
+    is_unique = Draft202012Validator(schema).is_valid(json.loads(text))
+    assert (parse_output(text, OutputSpec(format="json", schema=schema)).problem is None) == is_unique
 
 
 @given(st.text())

@@ -38,11 +38,12 @@ THRESHOLDS = {
 
 
 def flow(name: str = "Walk-through", **titles: str) -> Workflow:
-    """The walk-through with an input that has a default; titles by node."""
+    """The walk-through with inputs that have defaults; titles by node."""
     base = walkthrough()
     nodes = tuple(replace(node, title=titles.get(node.id, "")) for node in base.nodes)
     topic = InputSpec(name="topic", required=False, default="bridges", description="What it is about.")
-    return replace(base, name=name, nodes=nodes, inputs=(topic,), deadline_s=60.0)
+    count = InputSpec(name="count", type="integer", required=False, default=2)
+    return replace(base, name=name, nodes=nodes, inputs=(topic, count), deadline_s=60.0)
 
 
 def chain_flow(count: int) -> Workflow:

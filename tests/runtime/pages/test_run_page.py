@@ -289,5 +289,10 @@ def test_run_again_takes_inputs_and_settings_along(browser: Client, staged: Stag
     response = browser.post(reverse("runtime:again", args=[staged.run_id]))
     run = Run.objects.exclude(pk=staged.run_id).get()
     assert response["Location"] == reverse("runtime:run", args=[run.pk])
-    assert (run.inputs, run.effort, run.controller, run.deadline_s) == ({"topic": "bridges"}, 0.25, "off", 30.0)
+    assert (run.inputs, run.effort, run.controller, run.deadline_s) == (
+        {"topic": "bridges", "count": 2},
+        0.25,
+        "off",
+        30.0,
+    )
     assert (run.state, run.source, run.version_id) == (RunState.QUEUED, "page", staged.row.version_id)
