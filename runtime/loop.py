@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
+STOP_S = 3.0
+
 
 class LoopThread:
     """Runs `main` from `start` to `stop`; `main` gets a callback that says that it is ready.
@@ -41,10 +43,12 @@ class LoopThread:
         if self._error is not None:
             raise RuntimeError("the worker's event loop could not start") from self._error
 
-    def stop(self) -> None:
-        """Cancel `main` and wait for its clean-up."""
+    def stop(self, timeout_s: float = STOP_S) -> None:
+        """Cancel `main` and wait for its clean-up, but no longer than `timeout_s`: the thread ends with the process."""
         self.call_soon(lambda: self._task.cancel() if self._task else None)
-        self._thread.join()
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            logger.warning("the worker's event loop did not end within %g s", timeout_s)
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         """Run a callback on the loop; safe from any thread and from signal handlers. Nothing happens after the end."""

@@ -320,7 +320,8 @@ def parse_models(body: bytes) -> tuple[ServedModel, ...]:
     data = _object(body)
     try:
         return tuple(
-            ServedModel(name=_text(item["id"]), max_model_len=_length(item.get("max_model_len"))) for item in data["data"]
+            ServedModel(name=_text(item["id"]), max_model_len=_length(item.get("max_model_len")))
+            for item in data["data"]
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise MalformedResponse(f"no list of models: {type(error).__name__} {error}") from error

@@ -31,7 +31,11 @@ REMEDY = (
     "for two literal opening braces write {{ '{{' }}."
 )
 
-FailureCode = Literal["unknown_input", "no_output", "missing_field", "bad_position", "no_fields"]
+MAX_RENDERED = 2_000_000
+"""Characters that the references of one template may bring in: more than any context holds. Without a limit, nodes that
+each repeat the one before would fill the memory of every worker that takes the run."""
+
+FailureCode = Literal["unknown_input", "no_output", "missing_field", "bad_position", "no_fields", "too_large"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,25 +90,45 @@ def render(value: Any, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) ->
     """A template with every reference filled, once. `outputs` maps node ids to their outputs.
 
     A text that is exactly one reference becomes the referenced value with its JSON type; inside a longer text, texts
-    go in as they are and other values as JSON. Raises ReferenceFailed.
+    go in as they are and other values as JSON. Raises ReferenceFailed, also beyond MAX_RENDERED characters.
     """
-    if isinstance(value, str):
-        match = _REFERENCE.fullmatch(value)
-        if match and not match["quote"]:
-            return resolve(_reference(match), inputs, outputs)
-        return render_text(value, inputs, outputs)
-    if isinstance(value, Mapping):
-        return {key: render(member, inputs, outputs) for key, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [render(member, inputs, outputs) for member in value]
-    return value
+    return _Filling(inputs, outputs).value(value)
 
 
 def render_text(template: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> str:
     """Like `render`, but the result is always a text: for prompts. Raises ReferenceFailed."""
-    return _REFERENCE.sub(
-        lambda match: "{{" if match["quote"] else _as_text(resolve(_reference(match), inputs, outputs)), template
-    )
+    return _Filling(inputs, outputs).text(template)
+
+
+class _Filling:
+    """One template being filled; counts what the references bring in."""
+
+    def __init__(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        self._inputs, self._outputs, self._room = inputs, outputs, MAX_RENDERED
+
+    def value(self, value: Any) -> Any:
+        if isinstance(value, str):
+            match = _REFERENCE.fullmatch(value)
+            return self._resolved(match)[0] if match and not match["quote"] else self.text(value)
+        if isinstance(value, Mapping):
+            return {key: self.value(member) for key, member in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.value(member) for member in value]
+        return value
+
+    def text(self, template: str) -> str:
+        return _REFERENCE.sub(lambda match: "{{" if match["quote"] else self._resolved(match)[1], template)
+
+    def _resolved(self, match: re.Match[str]) -> tuple[Any, str]:
+        """The referenced value, and as text."""
+        reference = _reference(match)
+        value = resolve(reference, self._inputs, self._outputs)
+        text = _as_text(value)
+        self._room -= len(text)
+        if self._room < 0:
+            message = f"with it more than {MAX_RENDERED:,} characters are brought in; reference less, or a part of it"
+            raise ReferenceFailed(reference, "too_large", message)
+        return value, text
 
 
 def resolve(reference: Reference, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Any:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 from planner.compiler.workflow import InputSpec, InputType
-from planner.importers.problems import Problem, pointer
+from planner.importers.nearest import nearest
+from planner.importers.problems import MAX_COLLECTED, Problem, pointer
 from planner.importers.values import MAX_INTEGER, describe, value_problems
 
 
@@ -23,6 +24,8 @@ class CheckedInputs:
 def validate_inputs(specs: Iterable[InputSpec], given: Any, *, at: str = "") -> CheckedInputs:
     """Check a run's inputs against what the workflow declares; `at` is the JSON pointer where they stand.
 
+    At most MAX_COLLECTED unknown names are reported.
+
     An optional input that is missing or null gets its default; without one, a string becomes "" and everything else
     null.
     """
@@ -30,7 +33,8 @@ def validate_inputs(specs: Iterable[InputSpec], given: Any, *, at: str = "") -> 
     if not isinstance(given, Mapping):
         wrong = _problem("wrong_type", at, f"The inputs are {describe(given)}.", "Give an object of names and values.")
         return CheckedInputs(values={}, problems=(wrong,))
-    problems = [_unknown_input(name, at, known) for name in given if name not in known]
+    unknown = islice((name for name in given if name not in known), MAX_COLLECTED)
+    problems = [_unknown_input(name, at, known) for name in unknown]
     problems += [problem for spec in known.values() for problem in _input_problems(spec, given, at)]
     values = {name: _value(spec, given) for name, spec in known.items()}
     return CheckedInputs(values={} if problems else values, problems=tuple(problems))
@@ -65,8 +69,8 @@ def _input_problems(spec: InputSpec, given: Mapping[str, Any], at: str) -> Itera
 
 def _unknown_input(name: Any, at: str, known: Iterable[str]) -> Problem:
     names = sorted(known)
-    close = get_close_matches(str(name), names, n=1)
-    remedy = f"Did you mean {close[0]!r}?" if close else f"The workflow's inputs: {', '.join(names) or 'none'}."
+    close = nearest(str(name), names)
+    remedy = f"Did you mean {close!r}?" if close else f"The workflow's inputs: {', '.join(names) or 'none'}."
     return _problem("unknown_input", at + pointer(name), f"The workflow has no input {str(name)[:80]!r}.", remedy)
 
 

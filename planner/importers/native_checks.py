@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from planner.compiler.policies import POLICIES, policy_names
@@ -11,6 +10,7 @@ from planner.compiler.references import REMEDY, Reference, find_references, malf
 from planner.compiler.workflow import LlmNode, Node, ToolNode
 from planner.importers.graph import Edge, ancestors, cycle_text, find_cycles, sinks
 from planner.importers.inputs import has_type
+from planner.importers.nearest import nearest
 from planner.importers.output_schema import schema_problems
 from planner.importers.problems import Problem, pointer
 from planner.importers.salvage import UNREAD
@@ -63,9 +63,9 @@ def _repeated_ids(nodes: tuple[Node, ...]) -> Iterator[Problem]:
 def unknown_name(what: str, name: str, at: str, known: Iterable[str], code: str) -> Problem:
     """A name that does not exist, with the nearest one that does."""
     names = sorted(name for name in known if not name.startswith(UNREAD))
-    close = get_close_matches(name, names, n=1)
+    close = nearest(name, names)
     listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-    remedy = f"Did you mean {close[0]!r}?" if close else f"Known: {listed or 'none'}."
+    remedy = f"Did you mean {close!r}?" if close else f"Known: {listed or 'none'}."
     return Problem(code=code, pointer=at, message=f"There is no {what} {name[:80]!r}.", remedy=remedy)
 
 

@@ -89,7 +89,7 @@ def _members(value: dict[str, Any] | list[Any]) -> Iterator[Any]:
 
 
 def _unique_items(_: Any, is_wanted: Any, items: Any, __: Any) -> Iterator[ValidationError]:
-    """The keyword in linear time: the library compares every pair, for minutes on a list that a model may well write."""
+    """The keyword in linear time: the library compares every pair, for minutes on a list that a model may write."""
     if is_wanted and isinstance(items, list) and len({canonical(item) for item in items}) < len(items):
         yield ValidationError("the list has an item twice")
 

@@ -74,10 +74,8 @@
   function log({ box, filter, follow, count, earlier, origin }) {
     let last = 0;
     let total = 0;
-    let ours = false;
 
     function toEnd() {
-      ours = true;
       box.scrollTop = box.scrollHeight;
     }
 
@@ -118,10 +116,6 @@
     follow.addEventListener("change", () => { if (follow.checked) toEnd(); });
     // Whoever scrolls up reads: the log stops following until its end is reached again.
     box.addEventListener("scroll", () => {
-      if (ours) {
-        ours = false;
-        return;
-      }
       follow.checked = box.scrollHeight - box.scrollTop - box.clientHeight < 24;
     });
     return { add };

@@ -257,6 +257,12 @@
     await fill(node);
   }
 
+  // The address names the node that is open, so that it can be passed on.
+  function openAsked() {
+    const asked = /^#node=(.+)$/.exec(location.hash);
+    if (asked) openNode(decodeURIComponent(asked[1]), null);
+  }
+
   async function fill(node) {
     const answer = await fetch(`/runs/${start.run}/nodes/${encodeURIComponent(node)}/`).catch(() => null);
     if (drawer.dataset.node !== node) return;
@@ -308,8 +314,8 @@
   drawLines();
   clock();
   addEventListener("resize", clock);
-  const asked = /^#node=(.+)$/.exec(location.hash);
-  if (asked) openNode(decodeURIComponent(asked[1]), null);
+  openAsked();
+  addEventListener("hashchange", openAsked);
   if (start.ended) {
     window.dyserve.connection("ended");
     return;

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from tests.browser.seed import USER
@@ -49,7 +50,13 @@ def say(answer: dict[str, Any]) -> None:
 def perform(run: Any, step: list[Any]) -> Any:
     name, *given = step
     named = given.pop() if given and isinstance(given[-1], dict) else {}
-    steps = {"accept": accept, "wide": wide, "flood": flood, "pressure": pressure, "quiet": quiet}
+    steps: dict[str, Callable[..., Any]] = {
+        "accept": accept,
+        "wide": wide,
+        "flood": flood,
+        "pressure": pressure,
+        "quiet": quiet,
+    }
     return steps[name](run, *given, **named) if name in steps else getattr(run, name)(*given, **named)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -157,12 +158,10 @@ def test_whatever_a_replica_says_is_a_typed_error_or_an_answer_that_can_be_store
     outer = {"id": "c", "model": "m", "usage": usage, "metrics": metrics} | ({} if inner else {at: odd})
     plain = json.dumps({"choices": [choice | {"message": texts}]} | outer).encode()
     streamed = "data: " + json.dumps({"choices": [choice | {"delta": texts}]} | outer)
-    for read in (lambda: parse_answer(plain), lambda: _read(StreamReader(), [streamed, "data: [DONE]"])):
-        try:
-            answer = read()
-        except ServingError:
-            continue
-        _assert_well_formed(answer)
+    with suppress(ServingError):
+        _assert_well_formed(parse_answer(plain))
+    with suppress(ServingError):
+        _assert_well_formed(_read(StreamReader(), [streamed, "data: [DONE]"]))
 
 
 def test_models_and_version() -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.compiler.references import (
+    MAX_RENDERED,
     Reference,
     ReferenceFailed,
     escape,
@@ -97,6 +98,23 @@ def test_a_reference_that_cannot_be_filled_says_why(template: str, code: str, pa
         assert caught.value.code == code
         assert part in str(caught.value)
         assert str(caught.value.reference) in template
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ inputs.half }}, {{ inputs.half }}{{ inputs.half }}",
+        ["{{ inputs.half }}", {"again": "{{ inputs.half }}"}, "and {{ inputs.half }}"],
+        ["{{ inputs.list }}"] * 3,
+    ],
+)
+def test_references_cannot_bring_in_more_than_any_context_holds(template: Any) -> None:
+    half = "x" * (MAX_RENDERED // 2)
+    inputs = {"half": half, "list": [half[:-10]]}
+    with pytest.raises(ReferenceFailed, match="more than 2,000,000 characters") as caught:
+        render(template, inputs, {})
+    assert caught.value.code == "too_large"
+    assert render("{{ inputs.half }}{{ inputs.half }}", inputs, {}) == half + half
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from planner.compiler.workflow import InputSpec
 from planner.importers.inputs import has_type, validate_inputs
+from planner.importers.problems import MAX_COLLECTED
 
 SPECS = (
     InputSpec(name="topic"),
@@ -46,6 +47,12 @@ def test_every_problem_of_the_inputs_is_reported(given_inputs: Any, expected: li
     assert [(problem.code, problem.pointer) for problem in checked.problems] == expected
     assert checked.values == {}
     assert all(problem.remedy for problem in checked.problems)
+
+
+def test_a_flood_of_unknown_names_is_reported_in_part() -> None:
+    checked = validate_inputs(SPECS, {f"x{number}": 1 for number in range(5000)})
+    assert len(checked.problems) == MAX_COLLECTED + 1  # and the missing topic
+    assert checked.values == {}
 
 
 def test_a_misspelt_input_comes_with_the_right_one() -> None:

@@ -6,13 +6,13 @@ import json
 import re
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
-from django.utils import timezone
 
 from fleet.models import Fleet, PressureSample
 from runtime.burst import MAX_RUNS, burst_choices, send_burst
@@ -33,7 +33,7 @@ def finished(owner: User, fleet: Fleet, latency_s: float, **fields: Any) -> Run:
     """A run that ended now, `latency_s` after it was accepted."""
     version, now = stored(owner, flow()), time.time()
     run = Run.objects.create(owner=owner, fleet=fleet, version=version, **{"state": RunState.SUCCEEDED, **fields})
-    accepted = timezone.datetime.fromtimestamp(now - latency_s, timezone.get_current_timezone())
+    accepted = datetime.fromtimestamp(now - latency_s, UTC)
     Run.objects.filter(pk=run.pk).update(accepted_at=accepted, finished_at=now)
     return run
 
