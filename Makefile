@@ -21,12 +21,12 @@ $(VENV)/.uv:
 	@touch $@
 
 $(VENV)/.runtime: $(VENV)/.uv requirements.lock
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.lock
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements-dev.lock
 	@touch $@
 
 up: install  ## everything running with a demo; prints address, login and token; Ctrl-C stops it

@@ -24,10 +24,8 @@ class CheckedInputs:
 def validate_inputs(specs: Iterable[InputSpec], given: Any, *, at: str = "") -> CheckedInputs:
     """Check a run's inputs against what the workflow declares; `at` is the JSON pointer where they stand.
 
-    At most MAX_COLLECTED unknown names are reported.
-
     An optional input that is missing or null gets its default; without one, a string becomes "" and everything else
-    null.
+    null. At most MAX_COLLECTED unknown names are reported.
     """
     known = {spec.name: spec for spec in specs}
     if not isinstance(given, Mapping):
