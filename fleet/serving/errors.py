@@ -21,7 +21,7 @@
     │   ├── BadRequest            bad_request           never      400, 422 and other 4xx
     │   │   └── ContextTooLong    context_too_long      never
     │   ├── UnknownModel          unknown_model         elsewhere  404: this replica serves something else
-    │   ├── Unauthorized          unauthorized          never      401, 403
+    │   ├── Unauthorized          unauthorized          elsewhere  401, 403: keys are a replica's own
     │   └── RedirectRefused       redirect_refused      never      3xx: redirects are never followed
     ├── MalformedResponse         malformed_response    elsewhere  not the JSON that the protocol promises
     └── ClientMisuse              client_misuse         never      a bug on our side of the wire
@@ -154,7 +154,10 @@ class UnknownModel(Refused):
 
 
 class Unauthorized(Refused):
+    """Keys belong to replicas: another one of the backend may accept the call."""
+
     code: ClassVar[str] = "unauthorized"
+    retry: ClassVar[RetryVerdict] = "elsewhere"
 
 
 class RedirectRefused(Refused):
