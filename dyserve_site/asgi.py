@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from types import FrameType
@@ -31,6 +32,10 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Receive, Any], Awaitable[None]]
+
+
+# WhiteNoise streams files from a synchronous iterator; Django reads them in a thread, which is what we want.
+warnings.filterwarnings("ignore", "StreamingHttpResponse must consume synchronous iterators", module="django.core.handlers")
 
 
 class BodyLimit:
