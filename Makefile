@@ -53,10 +53,10 @@ test: install-dev  ## installs what the tests need (Chromium by apt when root) a
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; } || \
 	  echo "Chromium is missing: the browser tests will be skipped (in CI: fail). Install it, or run as root." >&2
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 soak: install-dev  ## the long versions of the sampled tests
-	DYSERVE_SOAK=1 $(BIN)/python -m pytest --timeout 3600
+	DYSERVE_SOAK=1 $(BIN)/python -m pytest -n 2 --dist loadfile --timeout 3600
 
 check: lint types contracts test  ## exactly what CI runs
 

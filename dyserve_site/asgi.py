@@ -35,7 +35,9 @@ App = Callable[[Any, Receive, Any], Awaitable[None]]
 
 
 # WhiteNoise streams files from a synchronous iterator; Django reads them in a thread, which is what we want.
-warnings.filterwarnings("ignore", "StreamingHttpResponse must consume synchronous iterators", module="django.core.handlers")
+warnings.filterwarnings(
+    "ignore", "StreamingHttpResponse must consume synchronous iterators", module="django.core.handlers"
+)
 
 
 class BodyLimit:
