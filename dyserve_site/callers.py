@@ -1,15 +1,25 @@
-"""Who may see operational figures without a login: this machine itself, or whoever sends a token."""
+"""Who asks: whoever tries to log in, and who may see operational figures without a login."""
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
+from typing import Any
 
 from django.http import HttpRequest
 
 from dyserve_site.tokens import bearer
 from fleet.common.scopes import Scope
 
+MAX_NAME = 255
+"""What the log of logins keeps of a name; the form itself limits none."""
 _FORWARDED = ("X-Forwarded-For", "Forwarded", "X-Real-Ip")
+
+
+def attempted_name(request: HttpRequest, credentials: Mapping[str, Any] | None) -> str | None:
+    """The name of a login attempt for axes, cut to what its table takes: a longer one must not fail the request."""
+    name = (credentials or request.POST).get("username")
+    return None if name is None else str(name)[:MAX_NAME]
 
 
 def is_local(request: HttpRequest) -> bool:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from dyserve_site.client import Client, Run
 from dyserve_site.supervisor.ports import EMULATED_REPLICAS, emulator_base, taken
+from dyserve_site.supervisor.supervisor import child_setup
 from planner.data import demo_workflow_sources
 
 START_TIMEOUT_S = 120.0
@@ -80,6 +81,8 @@ def instance(manage: Path, **overrides: str) -> Iterator[Instance]:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            # A demo that is killed outright takes its instance along.
+            preexec_fn=child_setup(nice=0),
         )
         try:
             yield _wait_up(process, Path(home), started)

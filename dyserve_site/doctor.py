@@ -211,7 +211,7 @@ def _browser() -> Iterator[Finding]:
 
 def _web_answers() -> bool:
     try:
-        return httpx.get(f"{base_url(topology())}/livez", timeout=2.0).status_code == 200
+        return httpx.get(f"{base_url(topology())}/livez", timeout=2.0, trust_env=False).status_code == 200
     except httpx.HTTPError:
         return False
 
@@ -222,7 +222,7 @@ def _web(running: bool) -> Iterator[Finding]:
         return
     url = f"{base_url(topology())}/readyz"
     try:
-        checks = httpx.get(url, timeout=10.0).json()["checks"]
+        checks = httpx.get(url, timeout=10.0, trust_env=False).json()["checks"]
     except (httpx.HTTPError, ValueError, KeyError) as error:  # the last two: another program listens there
         yield Finding(
             name="web", status="failed", detail=f"/readyz: {error}", remedy="read the log in DYSERVE_HOME/log"

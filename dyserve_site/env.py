@@ -15,6 +15,8 @@ from django.core.exceptions import ImproperlyConfigured
 
 # sun_path holds 108 bytes on Linux, 104 on macOS.
 _MAX_SOCKET_PATH = 100
+POOL_TIMEOUT_S = 3.0
+"""How long a request waits for a connection of the pool before it is answered 503."""
 
 
 def text(name: str, default: str) -> str:
@@ -55,6 +57,12 @@ def items(name: str, default: list[str]) -> list[str]:
     return [item.strip() for item in raw.split(",") if item.strip()] if raw else default
 
 
+def host_name(address: str) -> str:
+    """How the address that a server listens at is written in a URL; a wildcard address is reached over loopback."""
+    reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104  # compared, never bound
+    return f"[{reached}]" if ":" in reached else reached
+
+
 def home(default: Path) -> Path:
     """DYSERVE_HOME, made on first use, readable by its owner alone."""
     path = Path(text("DYSERVE_HOME", str(default))).expanduser().resolve()
@@ -71,17 +79,26 @@ def secret_key(folder: Path) -> str:
     if given:
         return given
     path = folder / "secret_key"
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        value = path.read_text(encoding="ascii").strip()
-        if len(value) < 50:
-            raise ImproperlyConfigured(f"{path} holds no usable key; delete it to have a new one made") from None
-        return value
-    value = secrets.token_urlsafe(64)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(value)
+    if not path.exists():
+        _make_key(path)
+    value = path.read_text(encoding="ascii").strip()
+    if len(value) < 50:
+        raise ImproperlyConfigured(f"{path} holds no usable key; delete it to have a new one made")
     return value
+
+
+def _make_key(path: Path) -> None:
+    """In one step: of two commands that come first together one makes it, and neither reads half of it."""
+    value = secrets.token_urlsafe(64)
+    scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        file.write(value)
+    try:
+        os.link(scratch, path)
+    except FileExistsError:
+        pass
+    finally:
+        scratch.unlink()
 
 
 def socket_path(folder: Path) -> Path:
@@ -113,6 +130,9 @@ def database(folder: Path) -> dict[str, Any]:
     if parts.scheme not in ("postgres", "postgresql"):
         raise ImproperlyConfigured(f"DATABASE_URL has scheme {parts.scheme!r}; use postgres:// or sqlite:///path")
     query: Mapping[str, str] = dict(parse_qsl(parts.query))
+    connections = integer("DYSERVE_DATABASE_POOL", 0, low=0, high=1000)
+    # For the web, whose every request has a thread, and so a connection, of its own. Workers keep theirs.
+    pool = {"pool": {"min_size": 1, "max_size": connections, "timeout": POOL_TIMEOUT_S}} if connections else {}
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": unquote(parts.path.lstrip("/")),
@@ -121,7 +141,10 @@ def database(folder: Path) -> dict[str, Any]:
         "HOST": unquote(parts.hostname or query.get("host", "")),
         "PORT": str(parts.port or query.get("port", "")),
         "CONN_MAX_AGE": 0,
+        # A pooled connection may have died unseen; one that is opened when needed has not.
+        "CONN_HEALTH_CHECKS": bool(connections),
         "OPTIONS": {
+            **pool,
             # A worker that is stopped inside a transaction must not keep its rows locked.
             "options": "-c idle_in_transaction_session_timeout=3000",
             "connect_timeout": 5,

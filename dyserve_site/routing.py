@@ -9,7 +9,7 @@ from fleet.consumers import FleetConsumer
 from runtime.consumers import OverviewConsumer, RunConsumer
 
 websocket_urlpatterns = [
-    path("ws/runs/<str:run_id>/", RunConsumer.as_asgi()),
+    re_path(r"^ws/runs/(?P<run_id>[0-9a-z_]{1,32})/$", RunConsumer.as_asgi()),
     path("ws/overview/", OverviewConsumer.as_asgi()),
     path("ws/fleet/", FleetConsumer.as_asgi()),
     re_path("", UnknownConsumer.as_asgi()),

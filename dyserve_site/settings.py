@@ -23,7 +23,8 @@ EMBEDDED_REDIS_SOCKET = None if env.text("REDIS_URL", "") else env.socket_path(H
 
 SECRET_KEY = env.secret_key(HOME)
 DEBUG = False
-ALLOWED_HOSTS = env.items("DYSERVE_ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
+# This machine's own names always: `up`, `doctor` and health checks ask over loopback, or where the server listens.
+ALLOWED_HOSTS = [*env.items("DYSERVE_ALLOWED_HOSTS", []), "localhost", "127.0.0.1", "[::1]", env.host_name(HOST)]
 CSRF_TRUSTED_ORIGINS = env.items("DYSERVE_TRUSTED_ORIGINS", [])
 ROOT_URLCONF = "dyserve_site.urls"
 ASGI_APPLICATION = "dyserve_site.asgi.application"
@@ -66,6 +67,8 @@ MIDDLEWARE = [
     "django_htmx.middleware.HtmxMiddleware",
     "csp.middleware.CSPMiddleware",
     "dyserve_site.middleware.AdminPolicyMiddleware",
+    "dyserve_site.middleware.AddressMiddleware",
+    "dyserve_site.middleware.DatabaseAwayMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
 
@@ -161,6 +164,8 @@ HTTPS = env.flag("DYSERVE_HTTPS", False)
 SESSION_COOKIE_SECURE = HTTPS
 CSRF_COOKIE_SECURE = HTTPS
 SECURE_SSL_REDIRECT = HTTPS
+# Health checks and Prometheus ask the process itself, not the proxy.
+SECURE_REDIRECT_EXEMPT = [r"^(livez|readyz|metrics)$"]
 SECURE_HSTS_SECONDS = 31536000 if HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = HTTPS
 SECURE_HSTS_PRELOAD = HTTPS
@@ -193,6 +198,7 @@ AXES_COOLOFF_TIME = 0.25
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
+AXES_USERNAME_CALLABLE = "dyserve_site.callers.attempted_name"
 AXES_LOCKOUT_TEMPLATE = "accounts/locked.html"
 
 # Plotly sets style attributes and inserts one style element; scripts are ours and the wheel's files alone.

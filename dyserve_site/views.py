@@ -66,7 +66,7 @@ def account(request: HttpRequest) -> HttpResponse:
 @require_POST
 def create(request: HttpRequest) -> HttpResponse:
     """Makes a token; the fragment shows its plain text, this once."""
-    name = request.POST.get("name", "").strip()
+    name = request.POST.get("name", "").replace("\x00", "").strip()
     scopes = [Scope(value) for value in request.POST.getlist("scopes") if value in set(ALL_SCOPES)]
     lifetime = request.POST.get("lifetime", "90")
     error = _creation_error(request, name, scopes, lifetime)

@@ -32,7 +32,7 @@ class WorkflowIn(DocumentIn):
 
 class UploadForm(Body):
     format: str = Field("", max_length=32)
-    name: str = Field("", max_length=200)
+    name: str = Field("", max_length=200, pattern=r"^[^\x00]*$")
 
 
 class WorkflowOut(Schema):

@@ -25,7 +25,7 @@ class OptionsInvalid(PlannerError, ValueError):
 
 class NoActiveProfiles(PlannerError):
     def __init__(self) -> None:
-        super().__init__("no profiles are active: import some, or load the shipped ones (`manage.py seed`)")
+        super().__init__("no profiles are active: activate a version in the admin; `make up` loads the shipped ones")
 
 
 class PlanInfeasible(PlannerError):

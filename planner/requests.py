@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from pydantic import Field, model_validator
 
+from fleet.common.access import may_use
 from fleet.common.problems import ApiProblem, FieldProblem, not_found, rejected
 from fleet.common.schemas import Body
 from planner.importers.problems import WorkflowRejected
@@ -125,7 +126,7 @@ def plan_for(user: User, plan: str) -> tuple[WorkflowVersion, PlanBundle]:
         raise not_found("plan")
     version = WorkflowVersion.objects.filter(pk=int(version_id), owner_id=user.pk).first()
     bundle = PlanBundle.objects.select_related("fleet").filter(pk=int(bundle_id)).first()
-    if version is None or bundle is None or not _fits(version, bundle):
+    if version is None or bundle is None or not (may_use(user, bundle.fleet) and _fits(version, bundle)):
         raise not_found("plan")
     return version, bundle
 
@@ -139,4 +140,4 @@ def _fits(version: WorkflowVersion, bundle: PlanBundle) -> bool:
 
 
 def _is_id(text: str) -> bool:
-    return text.isascii() and text.isdigit() and int(text[:20]) <= MAX_ID
+    return text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= MAX_ID

@@ -50,7 +50,9 @@ def versions_of(workflow: Workflow) -> QuerySet[WorkflowVersion]:
 
 def version_for(user: AbstractBaseUser, workflow_id: int, number: int | None = None) -> WorkflowVersion:
     """One version (the latest by default) of a user's workflow. Raises WorkflowVersion.DoesNotExist."""
-    versions = WorkflowVersion.objects.filter(workflow_id=workflow_id, workflow__owner_id=user.pk)
+    # As a primary key any number can be asked for; compared with a foreign key a huge one is the database's error.
+    own = Workflow.objects.filter(pk=workflow_id, owner_id=user.pk)
+    versions = WorkflowVersion.objects.filter(workflow__in=own)
     if number is not None:
         return versions.get(number=number)
     latest = versions.order_by("-number").first()

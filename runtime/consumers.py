@@ -21,7 +21,7 @@ MAX_SEQ = 2**31 - 1
 def after_of(query: bytes) -> int:
     """The cursor of a query string. Raises SocketRefused 4400 on anything but a whole number."""
     text = parse_qs(query.decode("latin-1")).get("after", ["0"])[-1]
-    if not (text.isascii() and text.isdigit()) or int(text[:20]) > MAX_SEQ:
+    if not (text.isascii() and text.isdigit() and len(text) < 20) or int(text) > MAX_SEQ:
         raise SocketRefused(BAD_REQUEST, "after must be the seq of an event")
     return int(text)
 

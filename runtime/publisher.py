@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import kombu.exceptions
-from django.db import DatabaseError, connection
+from django.db import connection
 from redis.exceptions import RedisError
 
+from runtime.database import DATABASE_ERRORS
 from runtime.leases import mark_enqueued
 from runtime.pokes import CONTROL_GROUP, RUNS_GROUP, ChannelLayer, control_message, poke_message, send
 
@@ -39,7 +39,6 @@ class Publisher:
         self._queue: SimpleQueue[str | Message | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._pid = os.getpid()
 
     def run(self, run_id: str) -> None:
         """Enqueue a run soon."""
@@ -64,8 +63,8 @@ class Publisher:
     def _put(self, item: str | Message) -> None:
         self._queue.put(item)
         with self._lock:
-            if self._thread is None or self._pid != os.getpid():
-                self._pid = os.getpid()
+            # A fork copies the object but not its thread: a dead one is replaced.
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._work, name="dyserve-publisher", daemon=True)
                 self._thread.start()
 
@@ -74,9 +73,12 @@ class Publisher:
     def _work(self) -> None:
         with asyncio.Runner() as runner:
             while (items := self._next()) is not None:
-                self._publish_runs([item for item in items if isinstance(item, str)])
-                for group, message in (item for item in items if not isinstance(item, str)):
-                    runner.run(send(self._layer, group, message))
+                try:
+                    self._publish_runs([item for item in items if isinstance(item, str)])
+                    for group, message in (item for item in items if not isinstance(item, str)):
+                        runner.run(send(self._layer, group, message))
+                except Exception:  # the thread serves everyone: a bug in one message must not stop the others
+                    logger.exception("%d messages were not all published; the reaper follows", len(items))
 
     def _next(self) -> list[str | Message] | None:
         """Everything that is queued, at least one thing; None at the end."""
@@ -104,7 +106,7 @@ class Publisher:
             logger.warning("%d runs are left to the reaper, the broker is away: %s", len(run_ids) - len(sent), error)
         try:
             mark_enqueued(sent)
-        except DatabaseError as error:
+        except DATABASE_ERRORS as error:
             logger.warning("%d runs may be enqueued twice, which is harmless: %s", len(sent), error)
         finally:
             connection.close()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dyserve_site.supervisor import valkey
+
+WEB_CONNECTIONS = "16"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +88,8 @@ def _celery(queue: str, *, order: int, pool: str, concurrency: int, nice: int = 
 
 
 def _web(topology: Topology) -> ChildSpec:
-    options = ("--ws", "websockets-sansio", "--timeout-graceful-shutdown", "2", "--no-access-log", "--lifespan", "off")
+    """With DATABASE_URL its connections come from a pool; a size that the environment gives stays."""
+    options = ("--ws", "websockets-sansio", "--timeout-graceful-shutdown", "2", "--no-access-log", "--lifespan", "on")
     return ChildSpec(
         name="web",
         argv=_python(
@@ -97,5 +101,6 @@ def _web(topology: Topology) -> ChildSpec:
             *options,
         ),
         order=2,
+        environment={"DYSERVE_DATABASE_POOL": os.environ.get("DYSERVE_DATABASE_POOL", WEB_CONNECTIONS)},
         ports=(topology.port,),
     )

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -23,7 +23,6 @@ from dyserve_site.supervisor.ready import wait_ready
 from dyserve_site.supervisor.supervisor import Log, Supervisor
 
 READY_TIMEOUT_S = 120.0
-MAX_LOG_BYTES = 50 * 1024 * 1024
 _COLOURS = {
     "up": "1;36",
     "web": "32",
@@ -68,8 +67,7 @@ def check_ports(where: Topology) -> None:
 
 def base_url(where: Topology) -> str:
     """What to open in a browser; a wildcard address is reached over loopback."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(where.host, where.host)  # noqa: S104  # compared, never bound
-    return f"http://{host}:{where.port}"
+    return f"http://{env.host_name(where.host)}:{where.port}"
 
 
 @contextmanager
@@ -90,11 +88,8 @@ def _only_instance(home: Path) -> Iterator[None]:
 def _log(home: Path, stream: TextIO | None) -> Iterator[Log]:
     folder = home / "log"
     folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / "dyserve.log"
-    if path.exists() and path.stat().st_size > MAX_LOG_BYTES:
-        path.replace(folder / "dyserve.1.log")
-    with path.open("a", encoding="utf-8") as file:
-        yield Log(stream, file, _COLOURS if stream is not None and stream.isatty() else None)
+    with closing(Log(stream, folder / "dyserve.log", _COLOURS if stream and stream.isatty() else None)) as log:
+        yield log
 
 
 def up(*, quiet: bool) -> int:

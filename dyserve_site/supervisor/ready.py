@@ -36,7 +36,8 @@ async def wait_ready(
 ) -> Readiness:
     """Returns as soon as /readyz is green, or the last answer after `timeout_s`."""
     last = Readiness(ready=False)
-    async with httpx.AsyncClient(timeout=5.0) as client:
+    # The environment's proxies know nothing of an instance on this machine.
+    async with httpx.AsyncClient(timeout=5.0, trust_env=False) as client:
         try:
             async with asyncio.timeout(timeout_s):
                 while not (last := await ask(client, f"{base_url}/readyz")).ready:

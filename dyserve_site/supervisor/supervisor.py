@@ -11,6 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TextIO
 
 from dyserve_site.supervisor.children import ChildSpec
@@ -25,6 +26,7 @@ LAST_GRACE_S = 1.0
 _LAST_LINES_S = 0.5
 _PR_SET_PDEATHSIG = 1
 _LINE_LIMIT = 1 << 20
+MAX_LOG_BYTES = 50 * 1024 * 1024
 
 CrashHook = Callable[[str, int], None]
 
@@ -190,17 +192,42 @@ def child_setup(nice: int) -> Callable[[], None]:
 
 
 class Log:
-    """One readable log: `process  line`, on a stream and in a file that is started anew beyond its size."""
+    """One readable log: `process  line`, on a stream and in a file that is started anew beyond its size.
 
-    def __init__(self, stream: TextIO | None, file: TextIO, colours: Mapping[str, str] | None = None) -> None:
-        self._stream, self._file = stream, file
+    A terminal that is gone or a full disk costs lines, never a process: children block when nobody reads theirs.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO | None,
+        path: Path,
+        colours: Mapping[str, str] | None = None,
+        *,
+        max_bytes: int = MAX_LOG_BYTES,
+    ) -> None:
+        self._stream, self._path, self._max_bytes = stream, path, max_bytes
         self._colours = colours or {}
+        self._file = path.open("a", encoding="utf-8")
 
     def __call__(self, name: str, line: str) -> None:
         text = f"{name:<9} {line}\n"
-        self._file.write(text)
-        self._file.flush()
+        with contextlib.suppress(OSError):
+            self._keep(text)
         if self._stream is not None:
             colour = self._colours.get(name)
-            self._stream.write(f"\x1b[{colour}m{name:<9}\x1b[0m {line}\n" if colour else text)
-            self._stream.flush()
+            with contextlib.suppress(OSError):
+                self._stream.write(f"\x1b[{colour}m{name:<9}\x1b[0m {line}\n" if colour else text)
+                self._stream.flush()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+    def _keep(self, text: str) -> None:
+        """The file before is kept as `<name>.1.<suffix>`, the one before that is not."""
+        if self._file.tell() > self._max_bytes:
+            self._file.close()
+            self._path.replace(self._path.with_suffix(f".1{self._path.suffix}"))
+            self._file = self._path.open("a", encoding="utf-8")
+        self._file.write(text)
+        self._file.flush()

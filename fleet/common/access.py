@@ -15,6 +15,11 @@ def fleets_for(user: User) -> QuerySet[Fleet]:
     return Fleet.objects.all() if user.is_staff else Fleet.objects.filter(Q(owner=None) | Q(owner=user))
 
 
+def may_use(user: User, fleet: Fleet) -> bool:
+    """Whether this fleet is the user's to see: the default one is everybody's, on the pages at least."""
+    return fleet.is_default or user.is_staff or fleet.owner_id in (None, user.pk)
+
+
 def fleet_for(user: User, name: str | None = None) -> Fleet:
     """A fleet by name, the default one without. Raises ApiProblem 404 and NoDefaultFleet."""
     wanted = default_fleet().name if name is None else name

@@ -7,6 +7,7 @@ from typing import cast
 from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest
 
+from fleet.common.access import may_use
 from planner.models import PlanBundle, WorkflowVersion
 
 
@@ -24,8 +25,9 @@ def own_version(request: HttpRequest, version_id: int) -> WorkflowVersion:
     return version
 
 
-def bundle_of(bundle_id: int) -> PlanBundle:
+def bundle_of(request: HttpRequest, bundle_id: int) -> PlanBundle:
+    """Bundles are shared by all versions of one structure, but a plan on somebody else's fleet tells of that fleet."""
     bundle = PlanBundle.objects.select_related("fleet").filter(pk=bundle_id).first()
-    if bundle is None:
+    if bundle is None or not may_use(signed_in(request), bundle.fleet):
         raise Http404("There is no such bundle.")
     return bundle

@@ -52,7 +52,7 @@ def compile_plans(request: HttpRequest, version_id: int) -> HttpResponse:
 @require_GET
 def prepared(request: HttpRequest, version_id: int, bundle_id: int) -> HttpResponse:
     """The same fragment once the bundle is no longer being prepared; until then nothing."""
-    version, bundle = own_version(request, version_id), bundle_of(bundle_id)
+    version, bundle = own_version(request, version_id), bundle_of(request, bundle_id)
     if bundle.state == PlanBundle.State.PREPARING:
         return HttpResponse(status=NO_CONTENT)
     return _plans(request, version, bundle, _options(bundle))
@@ -62,7 +62,7 @@ def prepared(request: HttpRequest, version_id: int, bundle_id: int) -> HttpRespo
 @require_GET
 def why(request: HttpRequest, version_id: int, bundle_id: int) -> HttpResponse:
     """Why this plan: per node the best alternative and its price."""
-    version, bundle = own_version(request, version_id), bundle_of(bundle_id)
+    version, bundle = own_version(request, version_id), bundle_of(request, bundle_id)
     value = _bound(bundle, version)
     index = _index(request, value)
     problem = problem_for(version, bundle.fleet, _options(bundle))
@@ -79,7 +79,7 @@ def why(request: HttpRequest, version_id: int, bundle_id: int) -> HttpResponse:
 @require_GET
 def compare(request: HttpRequest, version_id: int, bundle_id: int) -> HttpResponse:
     """All variants side by side."""
-    version, bundle = own_version(request, version_id), bundle_of(bundle_id)
+    version, bundle = own_version(request, version_id), bundle_of(request, bundle_id)
     workflow, value = workflow_value(version), _bound(bundle, version)
     context = {
         "version": version,

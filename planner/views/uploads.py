@@ -52,7 +52,8 @@ def _upload(request: HttpRequest) -> Upload:
     if isinstance(file, UploadedFile) and file.size:
         return Upload(data=file.read(), filename=(file.name or "")[:MAX_NAME], skills=skills, size=file.size)
     data = request.POST.get("text", "").replace("\r\n", "\n").encode("utf-8", errors="surrogatepass")
-    return Upload(data=data, filename=request.POST.get("filename", "")[:MAX_NAME], skills=skills, size=len(data))
+    filename = request.POST.get("filename", "").replace("\x00", "")[:MAX_NAME]
+    return Upload(data=data, filename=filename, skills=skills, size=len(data))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

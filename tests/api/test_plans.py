@@ -3,8 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.test import Client
 
-from fleet.models import Replica
+from fleet.models import Fleet, Replica
 from planner.compiler.weights import PRESETS
 from planner.models import PlanBundle
 from planner.services import prepare_variants
@@ -97,3 +98,18 @@ def test_a_plan_of_a_fleet_that_has_changed_is_stale(ann: Person) -> None:
     used = {item["backend"] for item in plan["variants"][0]["assignment"].values()}
     Replica.objects.filter(backend__name__in=used).update(state="disabled")
     assert problem(ann.api.get(f"/plans/{plan['id']}/variants/0/explain"), 409)["code"] == "stale_plan"
+
+
+def test_a_plan_tells_nothing_of_another_persons_fleet(ann: Person, bob: Person, fleet: Fleet) -> None:
+    """Bundles are shared by structure: bob has the same workflow, and could count through the bundles' numbers."""
+    Fleet.objects.filter(pk=fleet.pk).update(owner=ann.user, is_default=False)
+    plan = ann.api.post("/plans", {"document": DOCUMENT, "fleet": fleet.name}).json()["id"]
+    version = bob.api.post("/workflows", {"document": DOCUMENT}).json()["version"]["id"]
+    bundle = plan.split("-")[1]
+    problem(bob.api.get(f"/plans/{version}-{bundle}"), 404)
+    browser = Client()
+    browser.force_login(bob.user)
+    assert browser.get(f"/workflows/versions/{version}/plans/{bundle}/compare/").status_code == 404
+    Fleet.objects.filter(pk=fleet.pk).update(owner=None)
+    assert bob.api.get(f"/plans/{version}-{bundle}").status_code == 200
+    assert browser.get(f"/workflows/versions/{version}/plans/{bundle}/compare/").status_code == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import stat
 from pathlib import Path
 
@@ -45,6 +46,36 @@ def test_the_secret_key_is_made_once_and_private(tmp_path: Path, monkeypatch: py
     assert stat.S_IMODE((tmp_path / "secret_key").stat().st_mode) == 0o600
 
 
+def test_two_commands_that_come_first_together_have_one_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one comes while the first makes the key, and must not read half of it."""
+    monkeypatch.delenv("SECRET_KEY", raising=False)
+    make = secrets.token_urlsafe
+    others: list[str] = []
+
+    def interrupted(size: int) -> str:
+        monkeypatch.setattr(secrets, "token_urlsafe", make)
+        others.append(env.secret_key(tmp_path))
+        return make(size)
+
+    monkeypatch.setattr(secrets, "token_urlsafe", interrupted)
+    assert [env.secret_key(tmp_path)] == others
+    assert [path.name for path in tmp_path.iterdir()] == ["secret_key"]
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("0.0.0.0", "127.0.0.1"),  # noqa: S104  # nothing listens
+        ("::", "[::1]"),
+        ("::1", "[::1]"),
+        ("h.example", "h.example"),
+    ],  # nothing listens
+)
+def test_a_servers_address_is_written_as_urls_write_it(address: str, name: str) -> None:
+    assert env.host_name(address) == name
+
+
 def test_a_broken_secret_key_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SECRET_KEY", raising=False)
     (tmp_path / "secret_key").write_text("short")
@@ -71,6 +102,12 @@ def test_database_url(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "5433",
         "dyserve",
     )
+    assert "pool" not in settings["OPTIONS"]
+    monkeypatch.setenv("DYSERVE_DATABASE_POOL", "7")
+    settings = env.database(tmp_path)
+    assert settings["OPTIONS"]["pool"] == {"min_size": 1, "max_size": 7, "timeout": 3.0}
+    # What Django asks of a pool, and what makes one survive a restart of the server.
+    assert (settings["CONN_MAX_AGE"], settings["CONN_HEALTH_CHECKS"]) == (0, True)
     monkeypatch.setenv("DATABASE_URL", "mysql://x/y")
     with pytest.raises(ImproperlyConfigured, match="scheme 'mysql'"):
         env.database(tmp_path)

@@ -18,7 +18,7 @@ from django.core.management.base import CommandError
 from pytest_django import Settings
 
 from fleet.emulator.config import EmulatorConfig, to_json
-from fleet.management.commands.monitor import load_hooks
+from fleet.management.commands.monitor import holder, load_hooks
 from tests.fleet.emulated import replica
 
 HOOKS_CALLED: list[str] = []
@@ -81,6 +81,10 @@ def test_emulate_refuses_a_missing_configuration(tmp_path: Path, capsys: pytest.
         call_command("emulate", str(tmp_path / "nothing.json"))
     assert ended.value.code == 2
     assert "cannot read" in capsys.readouterr().err
+
+
+def test_two_monitors_are_never_one_holder_even_in_containers_that_share_host_and_number() -> None:
+    assert holder() != holder()
 
 
 # --- Hooks ---

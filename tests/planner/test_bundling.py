@@ -301,8 +301,9 @@ def test_redis_away_fails_no_preparation(fleet: Fleet, settings: Settings, caplo
 def broker_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Celery with the address of a server that is not there."""
     nowhere = "redis+socket:///nonexistent/valkey.sock"
-    monkeypatch.setattr(current_app.conf, "broker_url", nowhere)
+    # In this order: the write address defaults to the other one, so it is the one to remember first.
     monkeypatch.setattr(current_app.conf, "broker_write_url", nowhere)
+    monkeypatch.setattr(current_app.conf, "broker_url", nowhere)
     monkeypatch.setattr(current_app, "_pool", None)
     monkeypatch.setattr(current_app.amqp, "_producer_pool", None)
 

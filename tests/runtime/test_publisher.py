@@ -45,6 +45,25 @@ def test_a_run_is_sent_and_marked(database: str) -> None:
     assert not Run.objects.filter(enqueued_at__isnull=True).exists()
 
 
+def test_a_bug_in_one_message_does_not_stop_the_others(database: str, caplog: pytest.LogCaptureFixture) -> None:
+    sent, failed = threading.Event(), threading.Event()
+    bad, good = a_run(), a_run()
+
+    def enqueue(run_id: str) -> None:
+        if run_id == bad:
+            failed.set()
+            raise ValueError("a bug")
+        sent.set()
+
+    publisher = Publisher(enqueue=enqueue, layer=DeafLayer())
+    publisher.run(bad)
+    assert failed.wait(timeout=30)
+    publisher.run(good)
+    assert sent.wait(timeout=30)
+    publisher.stop()
+    assert "a bug" in caplog.text
+
+
 def test_a_broker_that_hangs_blocks_nobody(database: str) -> None:
     asked, release = threading.Event(), threading.Event()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -36,11 +37,15 @@ class Command(BaseCommand):
             self.stderr.write("demo: --runs must be at least 1")
             sys.exit(2)
         console = Console(stderr=True)
+        # Told to end, it leaves the way a failure does: through the clean-up that stops its instance.
+        before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
         try:
             runs = self._run(console, options["runs"], options["timeout"])
         except (DemoFailed, ClientError) as error:
             self.stderr.write(f"demo: {error}")
             sys.exit(1)
+        finally:
+            signal.signal(signal.SIGTERM, before)
         summaries = summarise(runs)
         if not options["json"]:
             Console().print(_table(summaries))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 import socket
 from collections.abc import Mapping
@@ -40,13 +41,18 @@ def monitor_settings() -> MonitorSettings:
     )
 
 
+def holder() -> str:
+    """Unique over hosts, processes and containers, which may share a host name and a process number."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
 async def watch_fleet(hooks: Mapping[str, Hook]) -> None:
     """Runs one monitor until SIGINT or SIGTERM."""
     connection = async_connection()
     try:
         async with ServingClient(policy=address_policy()) as client:
             monitor = Monitor(
-                lock=LeaderLock(holder=f"{socket.gethostname()}:{os.getpid()}"),
+                lock=LeaderLock(holder=holder()),
                 client=client,
                 connection=connection,
                 records=DatabaseRecords(),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import signal
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
@@ -14,7 +15,7 @@ import pytest
 
 from dyserve_site.supervisor import supervisor as module
 from dyserve_site.supervisor.children import ChildSpec
-from dyserve_site.supervisor.supervisor import Supervisor
+from dyserve_site.supervisor.supervisor import Log, Supervisor
 
 
 class Recorder:
@@ -138,3 +139,34 @@ async def test_a_line_without_end_does_not_stop_the_log(monkeypatch: pytest.Monk
     await seen.until("after")
     await supervisor.stop()
     assert all(len(line) < 5000 for _, line in seen.lines)
+
+
+class GoneTerminal(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+async def test_a_terminal_that_is_gone_blocks_no_child(tmp_path: Path) -> None:
+    """A child whose lines nobody reads blocks as soon as its pipe is full."""
+    done = tmp_path / "done"
+    code = (
+        "import pathlib, sys, time; sys.stdout.write('x' * 99 + '\\n'); sys.stdout.write(('y' * 99 + '\\n') * 20000); "
+        f"sys.stdout.flush(); pathlib.Path({str(done)!r}).touch(); time.sleep(600)"
+    )
+    with closing(Log(GoneTerminal(), tmp_path / "a.log")) as log:
+        supervisor = Supervisor([script("chatty", code)], log=log, on_crash=lambda *_: None)
+        await supervisor.start()
+        while not done.exists():  # noqa: ASYNC110  # another process makes it
+            await asyncio.sleep(0.01)
+        await supervisor.stop()
+    assert "y" * 99 in (tmp_path / "a.log").read_text()
+
+
+def test_a_log_beyond_its_size_is_started_anew_and_the_last_one_kept(tmp_path: Path) -> None:
+    with closing(Log(None, tmp_path / "dyserve.log", max_bytes=100)) as log:
+        for index in range(20):
+            log("web", f"line {index:02d} " + "." * 20)
+    kept, present = (tmp_path / "dyserve.1.log").read_text(), (tmp_path / "dyserve.log").read_text()
+    assert "line 19" in present
+    assert all(len(text) < 200 for text in (kept, present))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dyserve.1.log", "dyserve.log"]
