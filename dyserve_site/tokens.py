@@ -22,6 +22,8 @@ from fleet.common.problems import ApiProblem, unauthorized
 from fleet.common.scopes import ALL_SCOPES, Principal, Scope
 
 PREFIX_CHARACTERS = 10
+MAX_TOKENS = 100
+"""Tokens that one user may have at a time, revoked ones apart."""
 USED_RESOLUTION = timedelta(minutes=1)
 _NO_DIGEST = "0" * 64
 
@@ -41,6 +43,11 @@ def create_token(
         expires_at=expires,
     )
     return token, f"dys_{prefix}_{secret}"
+
+
+def has_room(owner: User) -> bool:
+    """Whether the owner may make one more."""
+    return ApiToken.objects.filter(owner_id=owner.pk, revoked_at=None).count() < MAX_TOKENS
 
 
 def revoke_token(token: ApiToken) -> None:

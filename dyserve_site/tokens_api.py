@@ -12,9 +12,9 @@ from ninja.responses import Status
 from pydantic import Field
 
 from dyserve_site.models import ApiToken
-from dyserve_site.tokens import create_token, revoke_token
+from dyserve_site.tokens import MAX_TOKENS, create_token, has_room, revoke_token
 from fleet.common.pagination import page
-from fleet.common.problems import forbidden, not_found
+from fleet.common.problems import ApiProblem, forbidden, not_found
 from fleet.common.schemas import Body, PageOut, PageQuery
 from fleet.common.scopes import Principal, Scope, caller, principal, requires
 
@@ -60,6 +60,8 @@ def list_tokens(request: HttpRequest, query: Query[PageQuery]) -> PageOut[TokenO
 @requires(Scope.ADMIN)
 def add_token(request: HttpRequest, body: TokenIn) -> Status[NewTokenOut]:
     scopes = _grantable(principal(request), body.scopes)
+    if not has_room(caller(request)):
+        raise ApiProblem(409, "too_many_tokens", f"You have {MAX_TOKENS} tokens: revoke one that is no longer used.")
     expires = None if body.expires_in_days is None else timezone.now() + timedelta(days=body.expires_in_days)
     token, plain = create_token(caller(request), body.name, scopes, expires)
     return Status(201, NewTokenOut(token=plain, details=TokenOut.of(token)))

@@ -9,6 +9,7 @@ from typing import Any, cast
 from django.contrib.auth import views as auth_views
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
+from django.db.models import F
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -16,10 +17,9 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from dyserve_site.models import ApiToken
-from dyserve_site.tokens import create_token, revoke_token
+from dyserve_site.tokens import MAX_TOKENS, create_token, has_room, revoke_token
 from fleet.common.scopes import ALL_SCOPES, Scope
 
-MAX_TOKENS = 100
 NAME_CHARACTERS = 100
 LIFETIMES_DAYS = {"7": 7, "30": 30, "90": 90, "365": 365, "never": None}
 SCOPE_WORDS = {
@@ -102,7 +102,7 @@ def _creation_error(request: HttpRequest, name: str, scopes: list[Scope], lifeti
         return "Choose at least one scope."
     if lifetime not in LIFETIMES_DAYS:
         return "Choose one of the offered lifetimes."
-    if ApiToken.objects.filter(owner_id=_user(request).pk, revoked_at=None).count() >= MAX_TOKENS:
+    if not has_room(_user(request)):
         return f"You have {MAX_TOKENS} tokens: revoke one that is no longer used."
     return ""
 
@@ -111,7 +111,9 @@ def _tokens(
     request: HttpRequest, *, name: str = "", chosen: frozenset[Scope] = DEFAULT_SCOPES, lifetime: str = "90"
 ) -> dict[str, Any]:
     now = timezone.now()
-    found = ApiToken.objects.filter(owner_id=_user(request).pk).order_by("revoked_at", "-pk")[: 2 * MAX_TOKENS]
+    # Usable ones first: databases disagree about where nothing sorts.
+    order = F("revoked_at").desc(nulls_first=True)
+    found = ApiToken.objects.filter(owner_id=_user(request).pk).order_by(order, "-pk")[: 2 * MAX_TOKENS]
     return {
         "tokens": [_row(token, expired=bool(token.expires_at and token.expires_at <= now)) for token in found],
         "scopes": [ScopeChoice(value=s.value, words=words, checked=s in chosen) for s, words in SCOPE_WORDS.items()],

@@ -15,7 +15,7 @@ from fleet.models import Fleet, Replica
 from fleet.selectors import catalog_for
 from fleet.services import address_policy
 from fleet.serving.client import ServingClient
-from planner.compiler.profile import rejection_probabilities
+from planner.compiler.profile import mean_answer_tokens, rejection_probabilities
 from planner.selectors import active_profiles
 from planner.services import compile_version, requeue_lost_bundles
 from runtime import composition, leases
@@ -82,8 +82,8 @@ def worker() -> RunsWorker:
 
 
 def emulator_config(fleet: Fleet, *, time_scale: float, seed: int) -> dict[str, Any]:
-    """The emulator's configuration file as JSON: its replicas from the fleet's emulated backends, its rejections from
-    the active profiles (the fleet imports no planner, so they meet here).
+    """The emulator's configuration file as JSON: its replicas from the fleet's emulated backends, its rejections and
+    the length of its answers from the active profiles (the fleet imports no planner, so they meet here).
 
     Raises planner.errors.NoActiveProfiles, and ConfigError when the emulator cannot serve such a replica.
     """
@@ -92,11 +92,14 @@ def emulator_config(fleet: Fleet, *, time_scale: float, seed: int) -> dict[str, 
         .select_related("backend__model_class")
         .order_by("backend__name", "name")
     )
+    profiles, catalog = active_profiles(), catalog_for(fleet)
+    answer_tokens = mean_answer_tokens(profiles, catalog)
     config = EmulatorConfig(
         replicas=tuple(_emulated(replica) for replica in replicas),
         time_scale=time_scale,
         seed=seed,
-        reject_probability=rejection_probabilities(active_profiles(), catalog_for(fleet)),
+        reject_probability=rejection_probabilities(profiles, catalog),
+        mean_output_tokens={} if answer_tokens is None else {"text": answer_tokens},
     )
     return to_json(config)
 

@@ -98,10 +98,23 @@ class ReplicaAdmin(Admin[Replica]):
         self.message_user(request, f"{state.label}: {', '.join(names)}.", messages.SUCCESS)
 
 
+class RatesForm(RowForm[RatesVersion]):
+    def clean(self) -> dict[str, Any]:
+        """What the planner's own value refuses is refused here, before it is a row."""
+        data: dict[str, Any] = super().clean() or self.cleaned_data
+        if not self.errors:
+            try:
+                rates_value(RatesVersion(**data))
+            except ValueError as error:
+                raise ValidationError(str(error)) from error
+        return data
+
+
 @admin.register(RatesVersion)
 class RatesVersionAdmin(Admin[RatesVersion]):
     """A calibration is added, never changed: plans name the version they were made with."""
 
+    form = RatesForm
     list_display = (
         "backend",
         "version",

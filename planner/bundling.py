@@ -6,6 +6,7 @@ worker prepare it; everyone else gets what is there.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Mapping
@@ -41,6 +42,7 @@ CONTROL_GROUP = "dyserve.control"
 UNSENT_AFTER_S = 5.0
 LOST_AFTER_S = 60.0
 RETRY_FAILED_AFTER_S = 60.0
+TELL_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,12 +225,17 @@ def _fail(bundle: PlanBundle, error: str) -> None:
 
 def notify_bundle(bundle_id: int) -> None:
     """Tells the workers that a bundle is ready. A lost message costs time only: they look again by themselves."""
-    layer = get_channel_layer()
-    message = {"type": "control", "bundles": [bundle_id]}
     try:
-        async_to_sync(layer.group_send)(CONTROL_GROUP, message)
+        async_to_sync(_tell)({"type": "control", "bundles": [bundle_id]})
     except REDIS_ERRORS as error:
-        logger.warning("bundle %s is ready, but nobody could be told: %s", bundle_id, error)
+        reason = str(error) or type(error).__name__
+        logger.warning("bundle %s is ready, but nobody could be told: %s", bundle_id, reason)
+
+
+async def _tell(message: Mapping[str, Any]) -> None:
+    """Raises one of REDIS_ERRORS, TimeoutError for a server that hangs: the next bundle must not wait for it."""
+    async with asyncio.timeout(TELL_TIMEOUT_S):
+        await get_channel_layer().group_send(CONTROL_GROUP, message)
 
 
 # --- Messages to the plans worker ------------------------------------------------------------------------------------

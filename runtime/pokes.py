@@ -53,7 +53,7 @@ async def send(layer: ChannelLayer, group: str, message: Mapping[str, Any]) -> b
         async with asyncio.timeout(SEND_TIMEOUT_S):
             await layer.group_send(group, message)
     except LAYER_ERRORS as error:
-        logger.warning("message to %s lost: %s", group, error or type(error).__name__)
+        logger.warning("message to %s lost: %s", group, str(error) or type(error).__name__)
         return False
     return True
 

@@ -32,7 +32,7 @@ class Transport:
         try:
             response = self._http.request(method, path, **options)
         except httpx.HTTPError as error:
-            raise Unreachable(f"{self._http.base_url}: {error or type(error).__name__}") from error
+            raise Unreachable(f"{self._http.base_url}: {str(error) or type(error).__name__}") from error
         if not response.is_success:
             raise error_of(response)
         return response
@@ -64,7 +64,7 @@ class Transport:
                     raise error_of(response)
                 yield from sse_messages(response.iter_lines())
         except httpx.HTTPError as error:
-            raise Unreachable(f"{self._http.base_url}: {error or type(error).__name__}") from error
+            raise Unreachable(f"{self._http.base_url}: {str(error) or type(error).__name__}") from error
 
 
 def sse_messages(lines: Iterable[str]) -> Iterator[tuple[str, Any]]:

@@ -147,6 +147,21 @@ def rejection_probabilities(
     return {model: fmean(rates) for model, rates in found.items() if rates}
 
 
+def mean_answer_tokens(profiles: ProfileSet, catalog: Catalog) -> float | None:
+    """Mean output tokens of one unverified answer without thinking, over skills and served models (for the emulator).
+
+    None when no such pair is profiled. A server sees no skill, so an emulated one answers every skill at this length.
+    """
+    served = {model.name for model in catalog.served_models()}
+    lengths = [
+        call.output_tokens
+        for pair in profiles.pairs
+        if pair.policy == "none" and not pair.thinking and pair.model in served
+        for call in pair.calls
+    ]
+    return fmean(lengths) if lengths else None
+
+
 def _rejections(policy: Policy, pair: PairProfile) -> Iterable[float]:
     for stage in policy.stages:
         if stage.when == "rejected":

@@ -7,6 +7,7 @@ from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
+from dyserve_site import tokens
 from dyserve_site.models import ApiToken
 from dyserve_site.tokens import authenticate_token, create_token
 from fleet.common.scopes import Scope
@@ -111,3 +112,12 @@ def test_a_bad_token_request_makes_none(ann: Person, body: object) -> None:
 def test_only_an_admin_token_makes_tokens(ann: Person) -> None:
     weak = create_token(ann.user, "weak", set(Scope) - {Scope.ADMIN})[1]
     problem(Caller(weak).post("/tokens", {"name": "x", "scopes": ["runs:read"]}), 403)
+
+
+def test_a_user_has_only_so_many_tokens(ann: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "MAX_TOKENS", 2)
+    body = {"name": "ci", "scopes": ["runs:read"]}
+    made = ann.api.post("/tokens", body).json()["details"]["id"]
+    assert problem(ann.api.post("/tokens", body), 409)["code"] == "too_many_tokens"
+    ann.api.delete(f"/tokens/{made}")
+    assert ann.api.post("/tokens", body).status_code == 201

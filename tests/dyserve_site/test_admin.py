@@ -373,3 +373,24 @@ def test_admin_pages_hold_no_inline_script(browser: Client, rows: dict[type[Mode
             text = browser.get(address).content.decode()
             inline = [tag for tag in re.findall(r"<script\b[^>]*>", text) if "src=" not in tag]
             assert [tag for tag in inline if "application/json" not in tag] == [], address
+
+
+@pytest.mark.parametrize(("field", "value"), [("concurrency", "0"), ("capacity", "0"), ("time_scale", "0")])
+def test_rates_that_mean_nothing_are_refused_in_words(browser: Client, field: str, value: str) -> None:
+    backend = demo().backends.order_by("name")[0]
+    before = RatesVersion.objects.count()
+    data = {
+        "backend": str(backend.pk),
+        "decode_tokens_per_s": "50",
+        "prefill_base_s": "0.1",
+        "prefill_per_token_s": "0",
+        "concurrency": "8",
+        "capacity": "16",
+        "time_scale": "1",
+        "source": "calibrated",
+    }
+    response = browser.post("/admin/fleet/ratesversion/add/", {**data, field: value})
+    assert (response.status_code, RatesVersion.objects.count()) == (200, before)
+    assert field in str(response.context["adminform"].form.non_field_errors())
+    assert browser.post("/admin/fleet/ratesversion/add/", data).status_code == 302
+    assert RatesVersion.objects.count() == before + 1

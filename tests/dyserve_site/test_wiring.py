@@ -23,9 +23,12 @@ from fleet.emulator.config import EmulatorConfig, parse_config
 from fleet.emulator.server import serve
 from fleet.models import Replica
 from fleet.redis import WORKER_KEY, connection
+from fleet.selectors import catalog_for
 from planner.compiler.policies import POLICIES
+from planner.compiler.profile import mean_answer_tokens
 from planner.data import demo_workflow_sources
 from planner.models import WorkflowVersion
+from planner.selectors import active_profiles
 from planner.services import prepare_variants, store_workflow
 from runtime import composition, reaper
 from runtime.engine.events import RunState
@@ -60,6 +63,11 @@ def test_the_emulator_serves_what_the_fleet_says(world: World) -> None:
     assert (config.time_scale, config.seed) == (SCALE, 3)
     assert set(config.reject_probability) == {"qwen3.5-4b", "qwen3.5-9b", "qwen3.5-27b"}
     assert all(0 < probability < 1 for probability in config.reject_probability.values())
+
+
+def test_answers_are_as_long_as_the_profiles_say(world: World) -> None:
+    lengths = config_of(world).mean_output_tokens
+    assert lengths["text"] == mean_answer_tokens(active_profiles(), catalog_for(world.fleet))
 
 
 def test_only_emulated_backends_are_emulated(world: World) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -282,6 +284,26 @@ def test_ready_is_told_to_the_workers(fleet: Fleet) -> None:
         return message
 
     assert async_to_sync(hear)() == {"type": "control", "bundles": [bundle.pk]}
+
+
+def test_a_redis_that_hangs_holds_up_no_preparation(
+    fleet: Fleet, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """It takes connections and never answers, as a stopped process does."""
+    bundle = compiled(fleet).bundle
+    monkeypatch.setattr(bundling, "TELL_TIMEOUT_S", 0.05)
+    with socket.socket(socket.AF_UNIX) as hung:
+        hung.bind(str(tmp_path / "valkey.sock"))
+        hung.listen()
+        settings.CHANNEL_LAYERS = {
+            "default": {
+                "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+                "CONFIG": {"hosts": [f"unix://{tmp_path}/valkey.sock"]},
+            }
+        }
+        prepare_variants(bundle.pk)
+    assert fresh(bundle).state == "ready"
+    assert "nobody could be told: TimeoutError" in caplog.text
 
 
 def test_redis_away_fails_no_preparation(fleet: Fleet, settings: Settings, caplog: pytest.LogCaptureFixture) -> None:

@@ -14,7 +14,7 @@ from django.db import connection, connections
 from django.test import Client
 
 from dyserve_site.env import POOL_TIMEOUT_S
-from dyserve_site.tokens import create_token
+from dyserve_site.tokens import create_token, revoke_token
 from fleet.common.scopes import Scope
 from fleet.services import seed_demo_fleet
 from planner.services import ensure_profiles
@@ -77,6 +77,13 @@ def test_no_form_breaks_on_a_name(browser: Client, api: Client, name: str) -> No
     assert browser.post("/workflows/upload/", {"text": document, "filename": name}).status_code == 302
     file = SimpleUploadedFile("x.json", json.dumps(DOCUMENT).encode())
     assert api.post("/api/v1/workflows:upload", {"file": file, "name": name}).status_code == 422
+
+
+def test_usable_tokens_come_before_revoked_ones(browser: Client, ann: User) -> None:
+    used, spare = (create_token(ann, name, [Scope.RUNS_READ])[0] for name in ("used", "spare"))
+    revoke_token(used)
+    rows = browser.get("/account/").context["tokens"]
+    assert [row.token.pk for row in rows] == [spare.pk, used.pk]
 
 
 def test_what_a_pasted_document_holds_is_said_by_its_line(browser: Client) -> None:

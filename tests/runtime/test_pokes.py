@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runtime.pokes import RUNS_GROUP, PokeSender, control_message, poke_message
+from runtime.pokes import RUNS_GROUP, PokeSender, control_message, poke_message, send
 from tests.runtime.workers import DeafLayer
 
 
@@ -100,3 +100,14 @@ def test_the_writer_may_poke_before_the_loop_and_after_it() -> None:
 
     asyncio.run(start())
     layer_sender.add_from_thread([("a", 2)])
+
+
+async def test_a_message_that_is_lost_says_why_even_where_the_error_has_no_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Hung(DeafLayer):
+        async def group_send(self, group: str, message: Mapping[str, Any]) -> None:
+            raise TimeoutError
+
+    assert not await send(Hung(), RUNS_GROUP, {})
+    assert "lost: TimeoutError" in caplog.text

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.serving.catalog import Catalog
-from planner.compiler.profile import CallDemand, rejection_probabilities
+from planner.compiler.profile import CallDemand, mean_answer_tokens, rejection_probabilities
 from planner.compiler.vulnerability import (
     FAN_INS,
     ROLES,
@@ -61,6 +61,22 @@ def test_rejections_count_by_the_model_that_gives_the_verdict() -> None:
     catalog = h200_catalog()
     two = Catalog(models=catalog.models, backends=catalog.backends[1:])
     assert rejection_probabilities(profiles, two) == pytest.approx({MIDDLE: 0.3, LARGE: 0.5})
+
+
+def test_answers_are_as_long_as_the_unverified_ones_of_served_models() -> None:
+    profiles = profile_set(
+        [
+            pair(model=MIDDLE, output_tokens=200),
+            pair("code", MIDDLE, output_tokens=400),
+            pair("code", MIDDLE, "self_check", output_tokens=9000),
+            pair(model=MIDDLE, output_tokens=9000, thinking=True),
+            pair(model=SMALL, output_tokens=9000),
+        ]
+    )
+    catalog = h200_catalog()
+    two = Catalog(models=catalog.models, backends=catalog.backends[1:])
+    assert mean_answer_tokens(profiles, two) == 300
+    assert mean_answer_tokens(profile_set([pair(model=SMALL)]), two) is None
 
 
 def test_fan_in_buckets() -> None:
