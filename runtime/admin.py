@@ -47,7 +47,10 @@ class ControllerSettingsAdmin(Admin[ControllerSettings]):
 
 
 class EngineAdmin(ReadOnlyAdmin[Any]):
-    """Many rows with large columns: lists are cut to pages, load no texts and do not count everything."""
+    """Many rows with large columns: lists are cut to pages, load no texts and do not count everything.
+
+    They show `run_id`, not `run`: Django would join the run, and its version with the uploaded document.
+    """
 
     show_full_result_count = False
     list_per_page = 50
@@ -89,7 +92,7 @@ class RunAdmin(EngineAdmin):
 @admin.register(RunEvent)
 class RunEventAdmin(EngineAdmin):
     large = ("data",)
-    list_display = ("run", "seq", "kind", "at")
+    list_display = ("run_id", "seq", "kind", "at")
     list_filter = ("kind",)
     search_fields = ("run__id",)
     ordering = ("-id",)
@@ -98,7 +101,7 @@ class RunEventAdmin(EngineAdmin):
 @admin.register(Invocation)
 class InvocationAdmin(EngineAdmin):
     large = ("arguments", "output", "error")
-    list_display = ("run", "node", "attempt", "kind", "state", "variant", "calls", "dispatched_at", "finished_at")
+    list_display = ("run_id", "node", "attempt", "kind", "state", "variant", "calls", "dispatched_at", "finished_at")
     list_filter = ("state", "kind")
     search_fields = ("run__id", "node")
     ordering = ("-id",)
@@ -108,7 +111,7 @@ class InvocationAdmin(EngineAdmin):
 class CallAdmin(EngineAdmin):
     large = ("messages", "text", "reasoning")
     list_display = (
-        "run",
+        "run_id",
         "node",
         "attempt",
         "role",
@@ -127,7 +130,7 @@ class CallAdmin(EngineAdmin):
 @admin.register(LedgerEntry)
 class LedgerEntryAdmin(EngineAdmin):
     large = ("loads", "thresholds", "candidates", "changed", "kept")
-    list_display = ("run", "seq", "at", "active_variant", "to_variant", "reason")
+    list_display = ("run_id", "seq", "at", "active_variant", "to_variant", "reason")
     list_filter = ("reason",)
     search_fields = ("run__id", "text")
     ordering = ("-id",)
@@ -135,6 +138,6 @@ class LedgerEntryAdmin(EngineAdmin):
 
 @admin.register(IdempotencyKey)
 class IdempotencyKeyAdmin(EngineAdmin):
-    list_display = ("key", "owner", "run", "created_at")
+    list_display = ("key", "owner", "run_id", "created_at")
     list_select_related = ("owner",)
     search_fields = ("key", "run__id")

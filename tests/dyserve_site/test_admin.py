@@ -11,8 +11,10 @@ from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, User
 from django.contrib.messages import get_messages
+from django.db import connection
 from django.db.models import Model
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from unfold.admin import ModelAdmin
 
@@ -394,3 +396,35 @@ def test_rates_that_mean_nothing_are_refused_in_words(browser: Client, field: st
     assert field in str(response.context["adminform"].form.non_field_errors())
     assert browser.post("/admin/fleet/ratesversion/add/", data).status_code == 302
     assert RatesVersion.objects.count() == before + 1
+
+
+LISTED = (RunEvent, Invocation, Call, LedgerEntry, IdempotencyKey)
+
+
+@pytest.mark.parametrize("model", LISTED, ids=names)
+def test_a_list_of_engine_rows_neither_asks_per_row_nor_loads_uploads(
+    browser: Client, rows: dict[type[Model], Model], model: type[Model]
+) -> None:
+    def ask() -> list[str]:
+        with CaptureQueriesContext(connection) as asked:
+            assert browser.get(page(model, "changelist")).status_code == 200
+        return [query["sql"] for query in asked]
+
+    once = ask()
+    run = rows[Run]
+    assert isinstance(run, Run)
+    for number in range(2, 5):
+        other = rows[model]
+        other.pk = None
+        other._state.adding = True
+        for field, value in {"run": _another(run), "seq": number, "key": f"k{number}"}.items():
+            if field in {known.name for known in model._meta.fields}:
+                setattr(other, field, value)
+        other.save()
+    more = ask()
+    assert len(more) == len(once)
+    assert not [sql for sql in more if '"document"' in sql or '"source"' in sql or '"inputs"' in sql]
+
+
+def _another(run: Run) -> Run:
+    return Run.objects.create(owner=run.owner, fleet=run.fleet, version=run.version, nodes_total=1)
