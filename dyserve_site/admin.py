@@ -11,6 +11,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
@@ -77,7 +78,9 @@ class ApiTokenAdmin(Admin[ApiToken]):
         return obj is None and super().has_change_permission(request)
 
     def save_model(self, request: HttpRequest, obj: ApiToken, form: Any, change: bool) -> None:
-        """Only adding gets here."""
+        """Only adding gets here. A token acts as its owner, so only a superuser makes one for somebody else."""
+        if obj.owner_id != request.user.pk and not request.user.is_superuser:
+            raise PermissionDenied("only a superuser makes tokens for others")
         made, plain = create_token(obj.owner, obj.name, form.cleaned_data["scopes"], obj.expires_at)
         obj.pk = made.pk
         obj.refresh_from_db()

@@ -21,9 +21,9 @@ _django = get_asgi_application()
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
-from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
 from django.conf import settings  # noqa: E402
 
+from dyserve_site.origin import SameOrigin  # noqa: E402
 from dyserve_site.routing import websocket_urlpatterns  # noqa: E402
 from fleet.common.problems import CONTENT_TYPE, too_large  # noqa: E402
 from runtime.live import close_hub  # noqa: E402
@@ -136,7 +136,11 @@ def on_stop(call: Callable[[], object]) -> Iterator[None]:
 application = ProtocolTypeRouter(
     {
         "http": BodyLimit(_django, settings.DATA_UPLOAD_MAX_MEMORY_SIZE),
-        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+        "websocket": SameOrigin(
+            AuthMiddlewareStack(URLRouter(websocket_urlpatterns)),
+            hosts=settings.ALLOWED_HOSTS,
+            trusted=settings.CSRF_TRUSTED_ORIGINS,
+        ),
         "lifespan": lifespan,
     }
 )

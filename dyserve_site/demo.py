@@ -23,6 +23,7 @@ from dyserve_site.client import Client, Run
 from dyserve_site.supervisor.ports import EMULATED_REPLICAS, emulator_base, taken
 from dyserve_site.supervisor.supervisor import child_setup
 from planner.data import demo_workflow_sources
+from runtime.stats import percentile
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 10.0
@@ -153,22 +154,18 @@ def summarise(runs: Sequence[Run]) -> list[Summary]:
 
 def _summary(name: str, runs: Sequence[Run]) -> Summary:
     done = [run for run in runs if run.state == "succeeded"]
-    latencies = sorted(run.latency_s for run in done if run.latency_s is not None)
+    latencies = [run.latency_s for run in done if run.latency_s is not None]
     return Summary(
         workflow=name,
         runs=len(runs),
         done=len(done),
         switches=sum(run.switches for run in runs),
-        p50_s=percentile(latencies, 0.50),
-        p95_s=percentile(latencies, 0.95),
+        p50_s=_seconds(percentile(latencies, 0.50)),
+        p95_s=_seconds(percentile(latencies, 0.95)),
         calls=sum(run.calls for run in runs),
         tokens=sum(run.prompt_tokens + run.output_tokens for run in runs),
     )
 
 
-def percentile(ordered: Sequence[float], share: float) -> float | None:
-    """The smallest value that at least `share` of the ordered values do not exceed (nearest rank)."""
-    if not ordered:
-        return None
-    rank = max(1, -(-int(share * 1000) * len(ordered) // 1000))
-    return round(ordered[rank - 1], 3)
+def _seconds(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

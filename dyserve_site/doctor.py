@@ -87,6 +87,13 @@ def _home() -> Iterator[Finding]:
             remedy="set DYSERVE_HOME to a folder of yours",
         )
         return
+    if stat.S_IMODE(home.stat().st_mode) & 0o077:
+        yield Finding(
+            name="home",
+            status="failed",
+            detail=f"others on this machine can read {home}, the database in it included",
+            remedy=f"chmod 700 {home}",
+        )
     free = shutil.disk_usage(home).free
     yield Finding(
         name="home",

@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 import redis.asyncio
 from django.db import DatabaseError
 
+from fleet.common.loops import let_cancellation_through
 from fleet.redis import REDIS_ERRORS, LeaderLock, beat, publish_pressure, read_workers
 from fleet.serving.client import ServingClient
 from fleet.serving.clock import Clock, WallClock
@@ -115,10 +116,10 @@ class Monitor:
         try:
             held = await self._lock.hold(self._redis)
         except REDIS_ERRORS as error:
-            heed_cancellation()
+            let_cancellation_through()
             self._trouble("lock", error)
             return self._held_at is not None and asked_at - self._held_at < self._lock.ttl_s
-        heed_cancellation()
+        let_cancellation_through()
         self._relief("lock")
         self._held_at = asked_at if held else None
         return held
@@ -181,7 +182,7 @@ class Monitor:
                 self._trouble(job.name, error)
             else:
                 self._relief(job.name)
-            heed_cancellation()
+            let_cancellation_through()
             await self._clock.sleep(job.every_s)
 
     async def _reload(self, watches: Watches) -> None:
@@ -240,14 +241,6 @@ class Monitor:
         if name in self._troubles:
             self._troubles.discard(name)
             logger.info("monitor: %s works again", name)
-
-
-def heed_cancellation() -> None:
-    """Ends a cancelled task whose cancellation was swallowed: redis-py takes one that meets its own time limit for
-    the limit, and its caller would run on for ever."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
 
 
 def _unexpected(error: Exception) -> bool:

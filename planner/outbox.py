@@ -14,11 +14,13 @@ from queue import SimpleQueue
 
 from django.db import close_old_connections
 from kombu.exceptions import KombuError, OperationalError
+from redis.exceptions import RedisError
 
 logger = logging.getLogger(__name__)
 
 Send = Callable[[], object]
-BROKER_ERRORS: tuple[type[Exception], ...] = (OperationalError, KombuError, OSError)
+BROKER_ERRORS: tuple[type[Exception], ...] = (OperationalError, KombuError, RedisError, OSError)
+"""What sending a task raises when the broker is away."""
 
 
 class Outbox:

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from fleet.common.loops import let_cancellation_through
+
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -95,14 +97,6 @@ class LoopThread:
     async def _supervised(self) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         await self._main(self._ready.set)
-
-
-def let_cancellation_through() -> None:
-    """Raises CancelledError in a task that is being cancelled. For tasks that repeat something: a library may swallow
-    the cancellation, or replace it by the error of its clean-up, and a task that then goes on could never be ended."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
 
 
 async def every(

@@ -71,6 +71,7 @@ class Run(models.Model):
     lease_owner = models.CharField(max_length=100, blank=True)
     lease_expires_at = models.FloatField(null=True)
     enqueued_at = models.FloatField(null=True)
+    enqueues = models.PositiveIntegerField(default=0, help_text="How often the reaper sent it to the broker again.")
     cancel_requested_at = models.FloatField(null=True)
     cancelled_by = models.CharField(max_length=150, blank=True)
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from redis.exceptions import RedisError
 
-from runtime.loop import let_cancellation_through
+from fleet.common.loops import let_cancellation_through
 
 logger = logging.getLogger(__name__)
 

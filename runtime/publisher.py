@@ -13,18 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
-import kombu.exceptions
 from django.db import connection
-from redis.exceptions import RedisError
 
+from planner.outbox import BROKER_ERRORS
 from runtime.database import DATABASE_ERRORS
 from runtime.leases import mark_enqueued
 from runtime.pokes import CONTROL_GROUP, RUNS_GROUP, ChannelLayer, control_message, poke_message, send
 
 logger = logging.getLogger(__name__)
-
-BROKER_ERRORS: tuple[type[Exception], ...] = (kombu.exceptions.KombuError, RedisError, OSError)
-"""What sending a task raises when the broker is away."""
 
 Enqueue = Callable[[str], None]
 Message = tuple[str, Mapping[str, Any]]

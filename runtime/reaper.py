@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from django.db.models import Q
+from django.db.models import F, Q
 
+from planner.outbox import BROKER_ERRORS
 from runtime import composition, leases
 from runtime.database import DATABASE_ERRORS, database_now
 from runtime.engine.events import RunState
 from runtime.models import Run
-from runtime.publisher import BROKER_ERRORS, Enqueue
+from runtime.publisher import Enqueue
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,8 @@ CLAIMABLE = (RunState.QUEUED, RunState.RUNNING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaperSettings:
-    """`accepted_s`: what the publisher gets to enqueue an accepted run; `unclaimed_s`: what the broker gets then."""
+    """`accepted_s`: what the publisher gets to enqueue an accepted run; `unclaimed_s`: what the broker gets then,
+    longer by as much with every time that it was sent again."""
 
     lease_s: float
     accepted_s: float = 2.0
@@ -102,7 +104,8 @@ def unclaimed(now: float, settings: ReaperSettings) -> list[str]:
     expired = Q(lease_expires_at__lt=now)
     accepted_before = datetime.fromtimestamp(now - settings.accepted_s, tz=UTC)
     never_enqueued = Q(enqueued_at__isnull=True, accepted_at__lt=accepted_before)
-    never_claimed = Q(enqueued_at__lt=now - settings.unclaimed_s)
+    # Later every time: behind busy workers a run waits in the broker for long, and a copy a pass would fill it.
+    never_claimed = Q(enqueued_at__lt=now - settings.unclaimed_s * (F("enqueues") + 1))
     free = Q(lease_expires_at__isnull=True)
     runs = Run.objects.filter(expired | (free & (never_enqueued | never_claimed)), state__in=CLAIMABLE)
     return list(runs.order_by("pk").values_list("pk", flat=True)[: settings.batch])
@@ -112,7 +115,7 @@ def mark_requeued(run_ids: Sequence[str], now: float) -> None:
     """Expired leases end here, so that the next pass leaves these runs to the broker; new leases stay."""
     owned_again = Q(lease_expires_at__gte=now)
     Run.objects.filter(pk__in=run_ids).exclude(owned_again).update(
-        enqueued_at=now, lease_owner="", lease_expires_at=None
+        enqueued_at=now, enqueues=F("enqueues") + 1, lease_owner="", lease_expires_at=None
     )
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from fleet.common.loops import let_cancellation_through
 from planner.compiler.plan import Bundle
 from planner.errors import PlannerError
 from planner.models import PlanBundle
@@ -36,7 +37,7 @@ from runtime.engine.ports import (
     RunStore,
 )
 from runtime.engine.tools.registry import registry
-from runtime.loop import LoopThread, every, let_cancellation_through
+from runtime.loop import LoopThread, every
 from runtime.owned import BundleNeed, OwnedRun, OwnedRuns
 from runtime.pokes import CONTROL_GROUP, LAYER_ERRORS, ChannelLayer, PokeSender
 from runtime.snapshots import ClaimedRun, Compile, load_claimed, plan_run

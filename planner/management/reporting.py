@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from django.core.management.base import CommandError
 from rich.console import Console
@@ -32,6 +33,13 @@ def console_on(*, stderr: bool) -> Console:
     """A console that does not fold tables where no terminal limits them."""
     console = Console(stderr=stderr)
     return console if console.is_terminal else Console(stderr=stderr, width=PIPE_COLUMNS)
+
+
+def problems_of(error: WorkflowRejected | OptionsInvalid) -> list[dict[str, Any]]:
+    """The same problems for programs."""
+    if isinstance(error, OptionsInvalid):
+        return [{"code": "bad_option", "option": option, "message": text} for option, text in error.problems.items()]
+    return [problem.to_json() for problem in error.problems]
 
 
 def rejected(name: str, error: WorkflowRejected | OptionsInvalid) -> int:

@@ -73,8 +73,9 @@ def test_problems_of_an_object_point_into_the_body(ann: Person, path: str) -> No
 def test_a_workflow_is_found_by_id_and_by_slug(ann: Person) -> None:
     stored = ann.api.post("/workflows", {"document": DOCUMENT}).json()["workflow"]
     assert ann.api.get(f"/workflows/{stored['id']}").json() == ann.api.get("/workflows/two-steps").json() == stored
-    for ref in ("nothing", "999999", "9" * 60, "0", "%00"):
+    for ref in ("nothing", "999999", "9" * 60, "0"):
         problem(ann.api.get(f"/workflows/{ref}"), 404)
+    problem(ann.api.get("/workflows/%00"), 400)
 
 
 def test_versions_are_listed_and_read(ann: Person) -> None:

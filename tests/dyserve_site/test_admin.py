@@ -9,7 +9,7 @@ import pytest
 from django.apps import apps
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
 from django.contrib.messages import get_messages
 from django.db import connection
 from django.db.models import Model
@@ -222,7 +222,6 @@ def test_probe_says_what_it_found(browser: Client) -> None:
 
 
 def test_a_viewer_may_probe_but_not_drain(client: Client) -> None:
-    from django.contrib.auth.models import Permission
 
     viewer = User.objects.create_user("viewer", is_staff=True)
     viewer.user_permissions.add(Permission.objects.get(codename="view_replica"))
@@ -337,6 +336,17 @@ def test_a_token_is_shown_once_and_its_digest_never(browser: Client, root: User)
         assert token.digest not in text
         assert f"dys_{token.prefix}_" not in text
     assert token.digest not in str(list(LogEntry.objects.values()))
+
+
+def test_staff_makes_no_token_for_somebody_else(client: Client, root: User) -> None:
+    staff = User.objects.create_user("staff", password="a long enough password", is_staff=True)
+    staff.user_permissions.set(Permission.objects.filter(content_type__app_label="dyserve_site"))
+    staff.user_permissions.add(*Permission.objects.filter(codename="view_user"))
+    client.force_login(staff)
+    data = {"name": "ci", "scopes": [Scope.RUNS_READ]}
+    assert client.post(page(ApiToken, "add"), data | {"owner": root.pk}).status_code == 403
+    assert client.post(page(ApiToken, "add"), data | {"owner": staff.pk}).status_code == 302
+    assert ApiToken.objects.get().owner == staff
 
 
 def test_a_token_is_revoked_not_edited(browser: Client, root: User) -> None:

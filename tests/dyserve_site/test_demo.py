@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from dyserve_site.client import Run
-from dyserve_site.demo import percentile, summarise
+from dyserve_site.demo import summarise
 
 
 def run(workflow: str, state: str, seconds: float | None, **counts: Any) -> Run:
@@ -38,13 +35,3 @@ def test_a_line_a_workflow_and_one_of_all() -> None:
 
 def test_no_latency_without_a_run_that_succeeded() -> None:
     assert summarise([run("a", "failed", 1.0)])[-1].p50_s is None
-
-
-@given(st.lists(st.floats(0, 1e6, allow_nan=False), min_size=1), st.integers(1, 100))
-def test_a_percentile_is_a_value_that_enough_others_do_not_exceed(values: list[float], percent: int) -> None:
-    ordered = sorted(round(value, 3) for value in values)
-    found = percentile(ordered, percent / 100)
-    assert found is not None
-    assert found in ordered
-    assert 100 * sum(value <= found for value in ordered) >= percent * len(ordered)
-    assert 100 * sum(value < found for value in ordered) < percent * len(ordered)

@@ -112,6 +112,18 @@ class TestCompile:
         assert status == 1
         assert "juggling" in err
 
+    def test_with_json_a_failure_is_one_line_too(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        nodes = [{"id": "a", "kind": "llm", "skill": "juggling", "prompt": "Hi."}]
+        for text, arguments, code in (
+            (data(nodes=nodes, output="a"), [], "no_plan"),
+            (data(nodes=nodes, output="z"), [], "unknown_node"),
+            (data(), ["--effort", "7"], "bad_option"),
+        ):
+            status, out, _ = self.run(capsys, file(tmp_path, text), "--json", *arguments)
+            assert status in (1, 2)
+            assert len(out.splitlines()) == 1
+            assert code in [error["code"] for error in json.loads(out)["errors"]]
+
     def test_a_missing_file(self) -> None:
         with pytest.raises(CommandError, match="cannot be read") as caught:
             call_command("compile", "/nonexistent/flow.yaml")

@@ -129,6 +129,14 @@ async def test_a_page_of_another_site_may_not_open_a_socket(run: Run, cookie: st
                 pass
 
 
+async def test_a_page_that_another_program_serves_on_this_host_may_not_either(run: Run, cookie: str) -> None:
+    async with served() as address:
+        host, port = address.rsplit(":", 1)
+        with pytest.raises(InvalidStatus):
+            async with socket(address, f"/ws/runs/{run.pk}/", cookie, origin=f"http://{host}:{int(port) + 1}"):
+                pass
+
+
 async def test_what_a_client_sends_is_ignored(run: Run, cookie: str) -> None:
     async with served() as address, socket(address, f"/ws/runs/{run.pk}/", cookie) as connection:
         await message(connection)

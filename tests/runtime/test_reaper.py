@@ -73,6 +73,21 @@ def ago(seconds: float) -> float:
     return database_now() - seconds
 
 
+def test_a_run_that_waits_behind_busy_workers_is_sent_again_ever_later(
+    one: Reaper, broker: Broker, clock: Clock
+) -> None:
+    run_id = a_run(enqueued_at=ago(31))
+    waits: list[int] = []
+    for waited in range(30, 1000, 30):
+        Run.objects.filter(pk=run_id).update(enqueued_at=ago(waited - sum(waits) + 1))
+        before = len(broker.runs)
+        one.sweep()
+        if len(broker.runs) > before:
+            waits.append(waited - sum(waits))
+    assert waits[:4] == [30, 60, 90, 120]
+    assert len(broker.runs) < 10
+
+
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [

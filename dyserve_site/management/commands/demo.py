@@ -43,6 +43,7 @@ class Command(BaseCommand):
             runs = self._run(console, options["runs"], options["timeout"])
         except (DemoFailed, ClientError) as error:
             self.stderr.write(f"demo: {error}")
+            sys.stdout.write(json.dumps({"error": str(error)}) + "\n")
             sys.exit(1)
         finally:
             signal.signal(signal.SIGTERM, before)

@@ -28,7 +28,7 @@ from planner.data import load_profiles
 from planner.errors import NoActiveProfiles, OptionsInvalid
 from planner.importers.problems import WorkflowRejected
 from planner.importers.registry import import_workflow
-from planner.management.reporting import FAILED, console_on, read_file, rejected
+from planner.management.reporting import FAILED, console_on, problems_of, read_file, rejected
 from planner.options import PlanOptions
 from planner.selectors import active_profiles
 
@@ -51,11 +51,13 @@ class Command(BaseCommand):
             chosen = _options(options)
             workflow = import_workflow(read_file(file), filename=Path(file).name).workflow
         except (WorkflowRejected, OptionsInvalid) as error:
+            self._fail(options, problems_of(error))
             sys.exit(rejected(file, error))
         profiles = _profiles()
         bundle = _compile(workflow, profiles, chosen)
         if isinstance(bundle, Infeasible):
             console_on(stderr=True).print(f"{file} has no plan: {bundle.text}", markup=False)
+            self._fail(options, [{"code": "no_plan", "message": bundle.text}])
             sys.exit(FAILED)
         for table in (_variants(workflow, bundle), _assignments(workflow, bundle)):
             console.print(table)
@@ -63,6 +65,11 @@ class Command(BaseCommand):
             console.print(ILLUSTRATIVE, style="dim", markup=False)
         if options["json"]:
             self.stdout.write(json.dumps(_report(workflow, profiles, bundle), separators=(",", ":")))
+
+    def _fail(self, options: dict[str, Any], errors: list[dict[str, Any]]) -> None:
+        """With --json a failure is one line as well."""
+        if options["json"]:
+            self.stdout.write(json.dumps({"errors": errors}, separators=(",", ":")))
 
 
 def _options(given: dict[str, Any]) -> PlanOptions:
