@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from planner.views import plans, profiles, uploads, workflows
+from planner.views import plans, profiles, schema, uploads, workflows
 
 app_name = "planner"
 urlpatterns = [
@@ -18,5 +18,6 @@ urlpatterns = [
     path("workflows/versions/<int:version_id>/plans/<int:bundle_id>/", plans.prepared, name="prepared"),
     path("workflows/versions/<int:version_id>/plans/<int:bundle_id>/why/", plans.why, name="why"),
     path("workflows/versions/<int:version_id>/plans/<int:bundle_id>/compare/", plans.compare, name="compare"),
+    path("schemas/workflow.json", schema.workflow_schema, name="schema"),
     path("profiles/", profiles.profiles, name="profiles"),
 ]

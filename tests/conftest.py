@@ -15,6 +15,7 @@ from hypothesis import settings as hypothesis_settings
 
 from dyserve_site.supervisor import valkey as embedded
 from dyserve_site.supervisor.supervisor import child_setup
+from tests.sampling import SOAK
 
 # Sampled with fixed seeds by `make test`, at length and at random by `make soak`; no test depends on timing.
 _SLOW_MACHINES = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
@@ -24,7 +25,6 @@ hypothesis_settings.register_profile(
 hypothesis_settings.register_profile(
     "soak", deadline=None, max_examples=2000, print_blob=True, suppress_health_check=_SLOW_MACHINES
 )
-SOAK = bool(os.environ.get("DYSERVE_SOAK"))
 hypothesis_settings.load_profile("soak" if SOAK else "sampled")
 
 SHARED_DATA = Path(settings.BASE_DIR).parent / "shared" / "data"

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.api.conftest import Person
 from tests.api.routes import ROUTES
 from tests.api.samples import DOCUMENT, problem
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.django_db
 
@@ -48,7 +49,7 @@ def mutated(draw: st.DrawFn) -> Any:
 
 BODIES = ANYTHING | NEARLY | st.composite(mutated)()
 POSTS = [route for route in ROUTES if route.method == "POST"]
-SAMPLED = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SAMPLED = sampled(25)
 
 
 def harmless(response: Any) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.emulator.engine import Engine, Event, Limits, QueueFull, TooLarge
 from fleet.serving.roofline import H200, PREFILL_STALL, QWEN35_9B, prefill_s, step_s
+from tests.sampling import sampled
 
 
 def _engine(max_num_seqs: int = 4, kv_tokens: int = 2000, max_queued: int | None = None) -> Engine:
@@ -169,7 +170,7 @@ JOBS = st.lists(
 
 
 @given(jobs=JOBS, max_num_seqs=st.integers(1, 6))
-@settings(max_examples=60, deadline=None)
+@sampled(60)
 def test_nothing_is_lost_and_no_limit_is_passed(jobs: list[tuple[float, int, int, bool]], max_num_seqs: int) -> None:
     watch = _Watch(_engine(max_num_seqs=max_num_seqs))
     now, cancelled = 0.0, set[int]()
@@ -191,7 +192,7 @@ def test_nothing_is_lost_and_no_limit_is_passed(jobs: list[tuple[float, int, int
 
 
 @given(jobs=JOBS, cuts=st.lists(st.floats(0, 20), max_size=10))
-@settings(max_examples=30, deadline=None)
+@sampled(30)
 def test_looking_more_often_changes_nothing(jobs: list[tuple[float, int, int, bool]], cuts: list[float]) -> None:
     def ends(looks: list[float]) -> dict[int, float]:
         engine = _engine()

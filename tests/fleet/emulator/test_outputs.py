@@ -9,12 +9,13 @@ from statistics import mean
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.emulator.config import EmulatorConfig, ReplicaConfig
 from fleet.emulator.outputs import Output, Prompt, answer, choose, draw_length, keywords
 from fleet.serving.chat import AnswerFormat
+from tests.sampling import sampled
 
 CONFIG = EmulatorConfig(replicas=(ReplicaConfig(name="a", model="qwen3.5-9b"),), reject_probability={"qwen3.5-9b": 0.3})
 VERDICT = AnswerFormat(kind="choice", choices=("accept", "reject"))
@@ -110,7 +111,7 @@ def test_json_that_does_not_fit_is_cut_as_a_real_server_does() -> None:
 
 
 @given(text=st.text(max_size=80), max_tokens=st.integers(1, 60), thinking=st.booleans())
-@settings(max_examples=60)
+@sampled(60)
 def test_any_prompt_gets_an_answer_within_its_limit(text: str, max_tokens: int, thinking: bool) -> None:
     output = answer(CONFIG, _prompt(text=text, max_tokens=max_tokens, thinking=thinking))
     assert 1 <= output.tokens <= max_tokens

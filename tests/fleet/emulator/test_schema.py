@@ -6,11 +6,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from fleet.emulator.schema import Draw, SchemaUnsupported, instance, string_leaves
+from tests.sampling import sampled
 
 
 def _draw(seed: int = 0, words: int = 3) -> Draw:
@@ -65,7 +66,7 @@ def _nested(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 @given(schema=st.recursive(SCALARS, _nested, max_leaves=8), seed=st.integers(0, 99))
-@settings(max_examples=120, deadline=None)
+@sampled(120)
 def test_every_instance_is_valid(schema: Any, seed: int) -> None:
     whole = {"type": "object", "properties": {"value": schema}, "required": ["value"]}
     Draft202012Validator(whole).validate(instance(whole, _draw(seed)))

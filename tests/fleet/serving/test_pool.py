@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.serving.chat import ChatRequest, ChatResponse, Delta, Usage
@@ -24,6 +24,7 @@ from fleet.serving.errors import (
     TotalTimedOut,
 )
 from fleet.serving.pool import PoolSettings, Replica, ReplicaPool
+from tests.sampling import sampled
 
 
 class ManualClock:
@@ -290,7 +291,7 @@ async def test_a_slot_granted_to_a_call_that_is_cancelled_in_the_same_moment_is_
 
 
 @given(calls=st.integers(1, 40), caps=st.lists(st.integers(1, 3), min_size=1, max_size=4), seed=st.integers(0, 99))
-@settings(max_examples=25, deadline=None)
+@sampled(25)
 def test_no_call_is_lost_and_no_cap_is_passed(calls: int, caps: list[int], seed: int) -> None:
     async def scenario() -> None:
         random = Random(seed)

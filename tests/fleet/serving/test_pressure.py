@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.serving.metrics import MetricsPage
@@ -21,6 +21,7 @@ from fleet.serving.pressure import (
     fuse,
     outstanding,
 )
+from tests.sampling import sampled
 
 NOW = 1000.0
 
@@ -138,7 +139,7 @@ SIGNALS = st.builds(
 
 
 @given(signals=st.lists(SIGNALS, max_size=6), now=st.floats(0, 1000), planned=st.floats(0, 50))
-@settings(max_examples=60)
+@sampled(60)
 def test_pressure_survives_json_and_load_is_what_its_sums_say(
     signals: list[ReplicaSignals], now: float, planned: float
 ) -> None:
@@ -154,7 +155,7 @@ def test_pressure_survives_json_and_load_is_what_its_sums_say(
 
 
 @given(signals=st.lists(SIGNALS, min_size=1, max_size=6), now=st.floats(0, 1000))
-@settings(max_examples=40)
+@sampled(40)
 def test_planned_demand_never_lowers_a_load(signals: list[ReplicaSignals], now: float) -> None:
     for without, with_ in zip(
         fuse(signals, {}, now).classes, fuse(signals, {"27b": 5, "9b": 5}, now).classes, strict=True

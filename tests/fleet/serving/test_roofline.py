@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.serving.roofline import (
@@ -25,12 +25,13 @@ from fleet.serving.roofline import (
     prefill_s,
     step_s,
 )
+from tests.sampling import sampled
 
 MODELS = st.sampled_from(sorted(MODEL_SPECS.values(), key=lambda item: item.name))
 
 
 @given(model=MODELS, batch=st.integers(1, 512), context=st.integers(0, 10**6))
-@settings(max_examples=60)
+@sampled(60)
 def test_time_per_token_grows_with_batch_and_context(model: ModelSpec, batch: int, context: int) -> None:
     step = step_s(H200, model, batch, context)
     assert step_s(H200, model, batch + 1, context) > step
@@ -38,7 +39,7 @@ def test_time_per_token_grows_with_batch_and_context(model: ModelSpec, batch: in
 
 
 @given(model=MODELS, batch=st.integers(1, 2000), context=st.integers(0, 10**6))
-@settings(max_examples=40)
+@sampled(40)
 def test_step_is_the_larger_roof_plus_overheads(model: ModelSpec, batch: int, context: int) -> None:
     roof = max(memory_s(H200, model, batch, context), compute_s(H200, model, batch))
     assert step_s(H200, model, batch, context) == pytest.approx(roof + 0.0004 + batch * 0.00004)
@@ -59,7 +60,7 @@ def test_steps_lie_near_the_study_of_this_project(model: ModelSpec, base_s: floa
 
 
 @given(model=MODELS, max_num_seqs=st.integers(1, 512), kv_tokens=st.integers(2000, 10**6))
-@settings(max_examples=60)
+@sampled(60)
 def test_capacity_is_the_least_of_its_three_limits(model: ModelSpec, max_num_seqs: int, kv_tokens: int) -> None:
     found = capacity(H200, model, max_num_seqs, context_tokens=1500, kv_tokens=kv_tokens)
     single = step_s(H200, model, 1, 1500)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from planner.compiler.evaluate import evaluate
 from planner.compiler.explain import alternatives, branch_slack, explain
@@ -21,6 +21,7 @@ from tests.planner.compiler.cases import (
     profile_set,
     workflow,
 )
+from tests.sampling import sampled
 
 
 def fork() -> PlanningProblem:
@@ -74,7 +75,7 @@ def test_one_explanation_per_node_with_the_best_other_implementation() -> None:
     assert best.makespan_s < 0 < -best.node_quality
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@sampled(15)
 @given(problem=problems())
 def test_no_single_change_improves_an_optimal_plan(problem: PlanningProblem) -> None:
     plan = planned(compile_plan(problem, 1.5))
@@ -85,7 +86,7 @@ def test_no_single_change_improves_an_optimal_plan(problem: PlanningProblem) -> 
         assert [a.objective for a in found if a.chosen] == [0.0]
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@sampled(25)
 @given(problem=problems(max_nodes=6))
 def test_changes_are_those_of_the_whole_plan_evaluated_again(problem: PlanningProblem) -> None:
     coefficients = coefficients_of(problem)

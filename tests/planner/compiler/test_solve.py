@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from planner.compiler.bundle import compile_bundle
 from planner.compiler.cbc import logged_bound
@@ -35,11 +35,12 @@ from tests.planner.compiler.cases import (
     tool,
     workflow,
 )
+from tests.sampling import sampled
 
-sampled = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+few = sampled(25)
 
 
-@sampled
+@few
 @given(problem=problems())
 def test_the_plan_is_optimal(problem: PlanningProblem) -> None:
     for level in (0.0, 3.0):
@@ -48,7 +49,7 @@ def test_the_plan_is_optimal(problem: PlanningProblem) -> None:
         assert plan.gap == 0.0
 
 
-@sampled
+@few
 @given(problem=problems(max_nodes=6))
 def test_every_plan_is_what_it_says(problem: PlanningProblem) -> None:
     plan = planned(compile_plan(problem, 1.5))
@@ -58,7 +59,7 @@ def test_every_plan_is_what_it_says(problem: PlanningProblem) -> None:
     assert verify_plan(problem, plan) == ()
 
 
-@sampled
+@few
 @given(problem=problems(max_nodes=6))
 def test_demand_never_rises_with_the_level(problem: PlanningProblem) -> None:
     """D is what L penalises: work, or the sum of tau where the problem says so."""
@@ -72,7 +73,7 @@ def test_demand_never_rises_with_the_level(problem: PlanningProblem) -> None:
         assert higher <= lower * (1 + 1e-4) + 1e-6
 
 
-@sampled
+@few
 @given(problem=problems(max_nodes=6))
 def test_the_fallback_brackets_the_optimum(problem: PlanningProblem) -> None:
     coefficients = coefficients_of(problem)

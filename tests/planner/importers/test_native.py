@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.compiler.policies import policy_names
@@ -16,12 +16,13 @@ from planner.importers.native import content_digest, dump_native, parse_native
 from planner.importers.registry import Imported, import_workflow
 from tests.planner.importers.helpers import attempted, fixture, found, import_problems, native_problems
 from tests.planner.importers.strategies import mutated, workflows
+from tests.sampling import sampled
 
 RELEASE_NOTES: dict[str, Any] = read_document(fixture("release_notes.yaml")).value
 
 
 # Whole workflows are slow to draw, and how slow depends on the machine.
-few = settings(max_examples=40, deadline=None)
+few = sampled(40)
 
 
 def _llm(name: str, prompt: str = "x", **more: Any) -> dict[str, Any]:

@@ -4,12 +4,13 @@ import random
 import re
 import time
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.compiler.workflow import LlmNode, Workflow
 from planner.layout import COLUMN_GAP, MAX_WAY_POINTS, NODE_HEIGHT, NODE_WIDTH, DagLayout, layout_dag
 from tests.planner.pages.samples import chain, fork_join
+from tests.sampling import sampled
 
 
 def _workflow(count: int, edges: list[tuple[int, int]]) -> Workflow:
@@ -40,7 +41,7 @@ def _overlapping(layout: DagLayout) -> list[tuple[str, str]]:
 
 
 @given(dags())
-@settings(max_examples=60, deadline=None)
+@sampled(60)
 def test_nodes_never_overlap_and_edges_run_left_to_right(workflow: Workflow) -> None:
     layout = layout_dag(workflow)
 
@@ -51,7 +52,7 @@ def test_nodes_never_overlap_and_edges_run_left_to_right(workflow: Workflow) -> 
 
 
 @given(dags())
-@settings(max_examples=40, deadline=None)
+@sampled(40)
 def test_everything_lies_inside_the_drawing(workflow: Workflow) -> None:
     layout = layout_dag(workflow)
 
@@ -62,7 +63,7 @@ def test_everything_lies_inside_the_drawing(workflow: Workflow) -> None:
 
 
 @given(dags())
-@settings(max_examples=20, deadline=None)
+@sampled(20)
 def test_the_same_workflow_has_the_same_layout(workflow: Workflow) -> None:
     assert layout_dag(workflow) == layout_dag(workflow)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.engine.clock import run_virtual
@@ -15,6 +15,7 @@ from runtime.engine.events import EventKind, NodeState, RunState
 from runtime.engine.ports import CallRequest, Commit, RunEnd
 from tests.runtime.engine.fakes import Finished, SlowTool, World, WrappedStore, plain_answer, serve
 from tests.runtime.engine.samples import SMALL, START, bundle, impl, json_llm, llm, plan, snapshot, tool, workflow
+from tests.sampling import sampled
 
 FLOW = workflow(
     [json_llm("a"), llm("b"), tool("t", tool="slow"), llm("c"), json_llm("out", "{{ nodes.c.output }}")],
@@ -132,7 +133,7 @@ def test_release_at_every_point_ends_nothing_and_resumes(act_at: int) -> None:
 
 
 @given(st.floats(0, 13))
-@settings(max_examples=40, deadline=None)
+@sampled(40)
 def test_cancel_at_any_time(at_s: float) -> None:
     slow = SlowTool(5.0)
     world = World(tools=(slow,))

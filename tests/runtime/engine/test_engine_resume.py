@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.engine.clock import run_virtual
@@ -26,6 +26,7 @@ from tests.runtime.engine.samples import (
     walkthrough_bundle,
     workflow,
 )
+from tests.sampling import sampled
 
 SECONDS = {"P": 1.0, "C": 10.0, "D": 3.5, "A": 1.0}
 
@@ -105,7 +106,7 @@ def assert_log_is_sound(world: World) -> None:
 
 
 @given(crash_at_s=st.floats(0, 14), second_crash_after_s=st.floats(0.01, 5))
-@settings(max_examples=60, deadline=None)
+@sampled(60)
 def test_two_crashes_at_any_time_change_nothing_but_the_time(crash_at_s: float, second_crash_after_s: float) -> None:
     world = new_world()
     undisturbed = new_world()
