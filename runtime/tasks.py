@@ -6,13 +6,14 @@ import logging
 from typing import Any
 
 from celery import shared_task
-from celery.signals import worker_shutdown, worker_shutting_down
+from celery.signals import worker_ready, worker_shutdown, worker_shutting_down
 
 from runtime import composition, services
 
 logger = logging.getLogger(__name__)
 
 CLOSE_S = 1.0
+RUNS_QUEUE = "runs"
 
 
 @shared_task(name="runtime.tasks.execute_run")
@@ -25,6 +26,13 @@ def execute_run(run_id: str) -> None:
 def housekeeping() -> None:
     """Deletes what has outlived its time; the reaper asks for it every few minutes."""
     logger.info("deleted %d old idempotency keys", services.forget_old_keys())
+
+
+@worker_ready.connect
+def begin(sender: Any, **_: Any) -> None:
+    """A worker of the queue `runs` beats before its first run, so that /readyz knows whether there is one."""
+    if RUNS_QUEUE in sender.app.amqp.queues.consume_from:
+        composition.worker().start()
 
 
 @worker_shutting_down.connect

@@ -116,7 +116,7 @@ class RunsWorker:
     def execute(self, run_id: str) -> None:
         """Execute a run to its end or release; returns at once when somebody else owns it or it has ended."""
         with self._slots:
-            self._start()
+            self.start()
             if self._draining.is_set():
                 self._parts.writer.call(partial(leases.hand_back, run_id)).result()
                 return
@@ -137,7 +137,8 @@ class RunsWorker:
                 self._preparers.stop()
                 self._parts.writer.stop()
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Beats and listens from now on; at the latest with the first run. Doing it again does nothing."""
         with self._starting:
             if not self._started:
                 self._loop.start()

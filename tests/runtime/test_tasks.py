@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from celery.signals import worker_shutdown, worker_shutting_down
 
 from dyserve_site.celery import app
 from runtime import composition
-from runtime.tasks import execute_run
+from runtime.tasks import begin, execute_run
 
 
 class Worker:
@@ -16,6 +17,9 @@ class Worker:
 
     def execute(self, run_id: str) -> None:
         self.heard.append(run_id)
+
+    def start(self) -> None:
+        self.heard.append("start")
 
     def drain(self) -> None:
         self.heard.append("drain")
@@ -35,6 +39,16 @@ def test_a_task_is_its_runs_execution(made: dict[str, Any]) -> None:
     worker = made["worker"] = Worker()
     execute_run("run_1")
     assert worker.heard == ["run_1"]
+
+
+@pytest.mark.parametrize(("queue", "heard"), [("runs", ["start"]), ("plans", [])])
+def test_a_worker_of_the_runs_queue_beats_before_its_first_run(
+    made: dict[str, Any], queue: str, heard: list[str]
+) -> None:
+    worker = made["worker"] = Worker()
+    consumer = SimpleNamespace(app=SimpleNamespace(amqp=SimpleNamespace(queues=SimpleNamespace(consume_from={queue}))))
+    begin(sender=consumer)
+    assert worker.heard == heard
 
 
 def test_a_worker_that_is_told_to_stop_lets_go_and_closes(made: dict[str, Any]) -> None:
