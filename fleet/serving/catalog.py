@@ -65,9 +65,6 @@ class Catalog:
     def backend(self, name: str) -> Backend:
         return self._by_backend[name]
 
-    def has_model(self, name: str) -> bool:
-        return name in self._by_model
-
     def backends_of(self, model: str) -> tuple[Backend, ...]:
         return tuple(backend for backend in self.backends if backend.model == model)
 

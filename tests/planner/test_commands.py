@@ -124,10 +124,11 @@ class TestCompile:
             assert len(out.splitlines()) == 1
             assert code in [error["code"] for error in json.loads(out)["errors"]]
 
-    def test_a_missing_file(self) -> None:
+    def test_a_missing_file(self, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(CommandError, match="cannot be read") as caught:
-            call_command("compile", "/nonexistent/flow.yaml")
+            call_command("compile", "/nonexistent/flow.yaml", "--json")
         assert caught.value.returncode == 2
+        assert json.loads(capsys.readouterr().out)["errors"][0]["code"] == "unreadable"
 
 
 # --- workflow_import ---

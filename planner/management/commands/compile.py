@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 from rich import box
 from rich.table import Table
@@ -53,6 +53,9 @@ class Command(BaseCommand):
         except (WorkflowRejected, OptionsInvalid) as error:
             self._fail(options, problems_of(error))
             sys.exit(rejected(file, error))
+        except CommandError as error:
+            self._fail(options, [{"code": "unreadable", "message": str(error)}])
+            raise
         profiles = _profiles()
         bundle = _compile(workflow, profiles, chosen)
         if isinstance(bundle, Infeasible):

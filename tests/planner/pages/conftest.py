@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
 from fleet.models import Fleet
 from fleet.services import seed_demo_fleet
 from planner.services import ensure_profiles
-
-
-@pytest.fixture(autouse=True)
-def _static_root() -> None:
-    """WhiteNoise warns about a missing folder, and warnings are errors."""
-    Path(settings.STATIC_ROOT).mkdir(exist_ok=True)
 
 
 @pytest.fixture
