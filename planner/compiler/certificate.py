@@ -79,11 +79,7 @@ def _verifier(problem: PlanningProblem, node: LlmNode, model: str, policy: Polic
 
 
 def _profile(problem: PlanningProblem, node: LlmNode, impl: Implementation) -> PairProfile | None:
-    wanted = (node.skill, impl.model, impl.policy, impl.verifier_model, node.thinking)
-    for pair in problem.profiles.pairs:
-        if (pair.skill, pair.model, pair.policy, pair.verifier_model, pair.thinking) == wanted:
-            return pair
-    return None
+    return problem.profiles.by_key.get((node.skill, impl.model, impl.policy, impl.verifier_model, node.thinking))
 
 
 def _prompt(problem: PlanningProblem, node: LlmNode, profile: PairProfile) -> float:
@@ -165,9 +161,12 @@ def _vulnerability(problem: PlanningProblem, node: LlmNode) -> float:
 
 
 def _reference(problem: PlanningProblem, node: LlmNode) -> _Numbers:
-    """Largest legal model, cheapest legal policy, fastest backend, among all implementations by exhaustion."""
+    """Largest legal model, cheapest legal policy, fastest backend: all implementations of the largest class tried."""
     legal: list[tuple[Implementation, _Numbers]] = []
-    for backend in problem.catalog.backends:
+    rank = {m.name: (m.size_rank, m.name) for m in problem.catalog.models}
+    for backend in sorted(problem.catalog.backends, key=lambda b: rank[b.model], reverse=True):
+        if legal and backend.model != legal[0][0].model:
+            break  # a smaller class than one that is legal
         for policy in problem.policies.values():
             verifier = _verifier(problem, node, backend.model, policy)
             seconds = [b.name for b in problem.catalog.backends if b.model == verifier] if verifier else [None]
@@ -181,12 +180,9 @@ def _reference(problem: PlanningProblem, node: LlmNode) -> _Numbers:
                 )
                 if not _why_illegal(problem, node, impl):
                     legal.append((impl, _numbers(problem, node, impl)))
-    rank = {m.name: (m.size_rank, m.name) for m in problem.catalog.models}
-    top = max(rank[impl.model] for impl, _ in legal)
-    largest = [(impl, numbers) for impl, numbers in legal if rank[impl.model] == top]
     order = list(problem.policies)
-    cheapest = min(largest, key=lambda pair: (pair[1].cost, order.index(pair[0].policy)))[0].policy
-    return min((n for impl, n in largest if impl.policy == cheapest), key=lambda n: n.tau)
+    cheapest = min(legal, key=lambda pair: (pair[1].cost, order.index(pair[0].policy)))[0].policy
+    return min((n for impl, n in legal if impl.policy == cheapest), key=lambda n: n.tau)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

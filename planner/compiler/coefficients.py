@@ -9,12 +9,12 @@ Normalisation by a reference plan is ours: largest legal model, fastest of its b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from planner.compiler.critical_path import makespan_s
-from planner.compiler.durations import cost, tau, work
-from planner.compiler.legality import Legal, LegalImplementations
+from planner.compiler.legality import why_none_is_legal
+from planner.compiler.menu import Column, Menu, menu_of
 from planner.compiler.plan import Implementation, Infeasible
 from planner.compiler.vulnerability import vulnerability
 from planner.compiler.workflow import LlmNode, ToolNode, Workflow
@@ -24,30 +24,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """One legal implementation with its numbers: one binary x[n,o,p] of the ILP.
-
-    `duration_s` is tau, `work` slot-seconds per model class, `demand` what D counts (their sum, or tau).
-    """
-
-    implementation: Implementation
-    quality: float
-    error_rate: float
-    residual_risk: float
-    duration_s: float
-    work: Mapping[str, float]
-    demand: float
-    cost: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCoefficients:
+    """Where a node stands (rho, v_n), and the menu it shares with others of its kind."""
+
     rho: float
     vulnerability: float
-    columns: tuple[Column, ...]
+    menu: Menu
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.menu.columns
 
     def column(self, implementation: Implementation) -> Column | None:
-        return next((c for c in self.columns if c.implementation == implementation), None)
+        return self.menu.column(implementation)
+
+    def residual_risk(self, column: Column) -> float:
+        """f_n(o,p) = v_n * r."""
+        return self.vulnerability * column.error_rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +57,17 @@ class Coefficients:
     k_ref: float
     d_ref: float
 
+    def demand(self, column: Column) -> float:
+        """What D counts of one column: slot-seconds, or tau where the problem says so."""
+        return column.duration_s if self.problem.demand == "tau" else sum(column.work.values())
+
     def gain(self, node: NodeCoefficients, column: Column, level: float) -> float:
         """What one column adds to the objective; all of it but the makespan's term is separable by node."""
         w, count = self.problem.weights, len(self.nodes)
         return (
-            (node.rho * column.quality - w.lambda_r * column.residual_risk) / count
+            (node.rho * column.quality - w.lambda_r * node.residual_risk(column)) / count
             - per_reference(w.lambda_c, self.k_ref) * column.cost
-            - level * per_reference(w.lambda_d, self.d_ref) * column.demand
+            - level * per_reference(w.lambda_d, self.d_ref) * self.demand(column)
         )
 
     @property
@@ -100,46 +97,31 @@ def build_coefficients(problem: PlanningProblem) -> Coefficients | Infeasible:
     nodes: dict[str, NodeCoefficients] = {}
     reasons: list[str] = []
     for node in problem.workflow.llm_nodes:
-        options = LegalImplementations(problem, node)
-        found = _node_coefficients(problem, node, options)
-        if found.columns:
-            nodes[node.id] = found
+        menu = menu_of(problem, node)
+        if menu.columns:
+            nodes[node.id] = _node_coefficients(problem, node, menu)
         else:
-            reasons.append(f"node {node.id} has no legal implementation: {'; '.join(options.refused)}")
+            reasons.append(f"node {node.id} has no legal implementation: {'; '.join(why_none_is_legal(problem, node))}")
     if reasons:
         return Infeasible(reasons=tuple(reasons))
     reference = {node_id: reference_column(problem, node.columns) for node_id, node in nodes.items()}
     no_tools = {node.id: 0.0 for node in problem.workflow.tool_nodes}
-    return Coefficients(
+    without_demand = Coefficients(
         problem=problem,
         nodes=nodes,
         tool_s={node.id: planned_tool_s(node) for node in problem.workflow.tool_nodes},
         t_ref=makespan_s(problem.workflow, no_tools | {n: c.duration_s for n, c in reference.items()}),
         k_ref=sum(column.cost for column in reference.values()),
-        d_ref=sum(column.demand for column in reference.values()),
+        d_ref=0.0,
     )
+    return replace(without_demand, d_ref=sum(map(without_demand.demand, reference.values())))
 
 
-def _node_coefficients(problem: PlanningProblem, node: LlmNode, options: LegalImplementations) -> NodeCoefficients:
-    v = vulnerability(problem.workflow, node.id, node.skill, problem.profiles.vulnerability)
+def _node_coefficients(problem: PlanningProblem, node: LlmNode, menu: Menu) -> NodeCoefficients:
     return NodeCoefficients(
         rho=reach_weight(problem.workflow, node.id, beta=problem.weights.beta, effort=problem.effort),
-        vulnerability=v,
-        columns=tuple(_column(problem, v, legal) for legal in options),
-    )
-
-
-def _column(problem: PlanningProblem, v: float, legal: Legal) -> Column:
-    per_model, duration = work(legal.stages), tau(legal.stages)
-    return Column(
-        implementation=legal.implementation,
-        quality=legal.profile.quality,
-        error_rate=legal.profile.error_rate,
-        residual_risk=v * legal.profile.error_rate,
-        duration_s=duration,
-        work=per_model,
-        demand=duration if problem.demand == "tau" else sum(per_model.values()),
-        cost=cost(legal.stages),
+        vulnerability=vulnerability(problem.workflow, node.id, node.skill, problem.profiles.vulnerability),
+        menu=menu,
     )
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from planner.compiler.coefficients import Coefficients, Column, per_reference
+from planner.compiler.coefficients import Coefficients, per_reference
 from planner.compiler.critical_path import makespan_s
+from planner.compiler.menu import Column
 
 Choice = Mapping[str, Column]
 
@@ -41,7 +42,7 @@ def evaluate(coefficients: Coefficients, choice: Choice, level: float) -> Evalua
     demand = _work_per_model(chosen)
     return Evaluation(
         terms=_terms(coefficients, chosen, level, total_s),
-        estimated_quality=prod(1.0 - column.residual_risk for column in chosen.values()),
+        estimated_quality=prod(1.0 - coefficients.nodes[n].residual_risk(column) for n, column in chosen.items()),
         makespan_s=total_s,
         cost=sum(column.cost for column in chosen.values()),
         demand=demand,
@@ -53,9 +54,9 @@ def evaluate(coefficients: Coefficients, choice: Choice, level: float) -> Evalua
 def _terms(coefficients: Coefficients, chosen: Choice, level: float, total_s: float) -> dict[str, float]:
     w, count = coefficients.problem.weights, max(1, len(chosen))
     quality = sum(coefficients.nodes[n].rho * column.quality for n, column in chosen.items())
-    risk = sum(column.residual_risk for column in chosen.values())
+    risk = sum(coefficients.nodes[n].residual_risk(column) for n, column in chosen.items())
     cost = sum(column.cost for column in chosen.values())
-    demand = sum(column.demand for column in chosen.values())
+    demand = sum(map(coefficients.demand, chosen.values()))
     return {
         "quality": quality / count,
         "risk": -w.lambda_r * risk / count,

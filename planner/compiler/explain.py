@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf, prod
 
-from planner.compiler.coefficients import Coefficients, Column
+from planner.compiler.coefficients import Coefficients
 from planner.compiler.critical_path import makespan_s, slack_s
 from planner.compiler.evaluate import Choice, Evaluation, evaluate
+from planner.compiler.menu import Column
 from planner.compiler.plan import Implementation, Infeasible, Plan
 from planner.compiler.problem import PlanningProblem
 
@@ -102,7 +103,9 @@ def _planned(problem: PlanningProblem, plan: Plan) -> _Planned:
 
 def _alternatives(planned: _Planned, node_id: str) -> tuple[Alternative, ...]:
     coefficients, node, chosen = planned.coefficients, planned.coefficients.nodes[node_id], planned.choice[node_id]
-    others_quality = prod(1 - column.residual_risk for n, column in planned.choice.items() if n != node_id)
+    others_quality = prod(
+        1 - coefficients.nodes[n].residual_risk(column) for n, column in planned.choice.items() if n != node_id
+    )
     makespan = _makespan_by_duration(planned, node_id)
     gain = coefficients.gain(node, chosen, planned.level)
 
@@ -111,7 +114,7 @@ def _alternatives(planned: _Planned, node_id: str) -> tuple[Alternative, ...]:
         return Alternative(
             implementation=column.implementation,
             node_quality=column.quality - chosen.quality,
-            estimated_quality=others_quality * (chosen.residual_risk - column.residual_risk),
+            estimated_quality=others_quality * (node.residual_risk(chosen) - node.residual_risk(column)),
             makespan_s=longer,
             cost=column.cost - chosen.cost,
             demand=sum(column.work.values()) - sum(chosen.work.values()),

@@ -5,9 +5,10 @@ Both rest on the objective being separable by node apart from the makespan.
 
 from __future__ import annotations
 
-from planner.compiler.coefficients import Coefficients, Column, NodeCoefficients
+from planner.compiler.coefficients import Coefficients, NodeCoefficients
 from planner.compiler.critical_path import makespan_s
 from planner.compiler.evaluate import Choice, evaluate
+from planner.compiler.menu import Column
 
 
 def upper_bound(coefficients: Coefficients, level: float) -> float:

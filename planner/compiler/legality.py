@@ -129,6 +129,13 @@ class LegalImplementations:
         return f"no profile of {model}.{policy.name} {mode} thinking for skill {node.skill!r}"
 
 
+def why_none_is_legal(problem: PlanningProblem, node: LlmNode) -> tuple[str, ...]:
+    """Every reason for which an implementation of the node was refused."""
+    options = LegalImplementations(problem, node)
+    list(options)
+    return tuple(options.refused)
+
+
 def _verifier_s(stages: tuple[Stage, ...]) -> float:
     """Seconds of all calls once: the verifier's backend is the one where they are fastest (ours)."""
     return sum(call_s(call) for stage in stages for call in stage)

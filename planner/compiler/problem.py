@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Literal
 
 from fleet.serving.catalog import Catalog
 from planner.compiler.coefficients import Coefficients, build_coefficients
 from planner.compiler.digest import content_digest
+from planner.compiler.menu import Menu
 from planner.compiler.plan import Infeasible
 from planner.compiler.policies import POLICIES, Policy
 from planner.compiler.profile import ProfileSet
@@ -52,12 +53,23 @@ class PlanningProblem:
         return build_coefficients(self)
 
     @cached_property
+    def menus(self) -> dict[Hashable, Menu]:
+        """The menus of these profiles for this fleet and these policies, shared by all problems of the process."""
+        scope = (self.catalog.models, self.catalog.backends, self.versions["policies"])
+        return self.profiles.menus.setdefault(scope, {})
+
+    @cached_property
     def versions(self) -> Mapping[str, str]:
         """What a plan of this problem was compiled from."""
         return MappingProxyType(
             {
                 "profiles": self.profiles.version,
                 "catalog": self.catalog.version,
-                "policies": content_digest(tuple(self.policies.values())),
+                "policies": _policies_digest(tuple(self.policies.values())),
             }
         )
+
+
+@lru_cache(maxsize=32)
+def _policies_digest(policies: tuple[Policy, ...]) -> str:
+    return content_digest(policies)

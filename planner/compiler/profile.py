@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from fleet.serving.catalog import Catalog
 from planner.compiler.digest import content_digest
 from planner.compiler.policies import POLICIES, Policy
 from planner.compiler.vulnerability import VulnerabilityCell, VulnerabilityTable
+
+if TYPE_CHECKING:
+    from planner.compiler.menu import Menu
 
 __all__ = [
     "CallDemand",
@@ -112,6 +116,11 @@ class ProfileSet:
     @cached_property
     def by_key(self) -> Mapping[PairKey, PairProfile]:
         return {pair.key: pair for pair in self.pairs}
+
+    @cached_property
+    def menus(self) -> dict[Hashable, dict[Hashable, Menu]]:
+        """Menus already made from these profiles, by fleet and policies (planner.compiler.menu); they go with them."""
+        return {}
 
     @cached_property
     def skills(self) -> tuple[str, ...]:

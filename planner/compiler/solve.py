@@ -1,6 +1,7 @@
 """Compile, solve, decode: one plan of one problem at one specialization level (paper 4.3, 4.4).
 
-The solver is a subprocess, so `compile_plan` may be called from any thread.
+The planner's own exact solver comes first; what it gives up on goes to CBC, a subprocess, without the columns that are
+proved to be in no better plan. So `compile_plan` may be called from any thread.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
+from planner.compiler import exact
 from planner.compiler.coefficients import Coefficients
 from planner.compiler.digest import content_digest
 from planner.compiler.evaluate import Evaluation, Solution, evaluate
@@ -18,6 +21,8 @@ from planner.compiler.problem import PlanningProblem
 __all__ = ["DEFAULT_TIME_LIMIT_S", "Infeasible", "PlanningProblem", "compile_plan", "plan_digest"]
 
 DEFAULT_TIME_LIMIT_S = 10.0
+OPTIMAL_TOLERANCE = 1e-9
+Solver = Literal["auto", "cbc"]
 Timer = Callable[[], float]
 
 
@@ -26,9 +31,10 @@ def compile_plan(
     level: float,
     *,
     time_limit_s: float = DEFAULT_TIME_LIMIT_S,
+    solver: Solver = "auto",
     timer: Timer = time.perf_counter,
 ) -> Plan | Infeasible:
-    """The best plan at `level` (>= 0), or why there is none.
+    """The best plan at `level` (>= 0), or why there is none. `solver="cbc"` solves the whole ILP as a reference.
 
     Past the time limit: the best plan known with its proven gap. `Plan.solve_s` covers building the model, solving
     and decoding; the coefficients are built on the problem's first use.
@@ -42,11 +48,33 @@ def compile_plan(
     if not coefficients.nodes:
         solution = Solution(choice={}, solver="none")
     else:
-        from planner.compiler import cbc  # at the first solve only: see there
-
-        solution = cbc.solve(coefficients, level, time_limit_s)
+        solution = _solve(coefficients, level, time_limit_s, solver)
     plan = decode(coefficients, solution, level)
     return replace(plan, solve_s=timer() - started)
+
+
+def _solve(coefficients: Coefficients, level: float, time_limit_s: float, solver: Solver) -> Solution:
+    deadline = time.perf_counter() + time_limit_s
+    if solver == "auto":
+        found, choice = exact.solve(coefficients, level, time_limit_s)
+        own = Solution(choice=choice, solver="exact", bound=found.bound)
+        if own.bound is None or time.perf_counter() >= deadline:
+            return own
+        coefficients = exact.reduced(coefficients, found)
+    from planner.compiler import cbc  # when it is needed only: see there
+
+    solution = cbc.solve(coefficients, level, max(0.0, deadline - time.perf_counter()))
+    return solution if solver == "cbc" else _better(coefficients, own, solution, level)
+
+
+def _better(coefficients: Coefficients, own: Solution, other: Solution, level: float) -> Solution:
+    """CBC's plan unless our own incumbent is as good; the tighter of the two bounds holds for either."""
+    ours, theirs = (evaluate(coefficients, s.choice, level).objective for s in (own, other))
+    proved = theirs if other.bound is None else other.bound
+    bound = max(ours, min(proved, proved if own.bound is None else own.bound))
+    best = own if ours >= theirs else other
+    optimal = bound - max(ours, theirs) <= OPTIMAL_TOLERANCE
+    return replace(best, bound=None if optimal else bound)
 
 
 def decode(coefficients: Coefficients, solution: Solution, level: float) -> Plan:

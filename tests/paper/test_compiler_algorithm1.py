@@ -70,6 +70,6 @@ def test_every_variant_carries_the_annotations_that_the_runtime_selects_by() -> 
         assert set(plan.durations_s) == {"P", "C", "D", "R", "A"}
         assert plan.dominant_model == max(plan.demand, key=lambda name: plan.demand[name])
         assert set(plan.versions) == {"profiles", "catalog", "policies"}
-        assert (plan.solver, plan.gap) == ("cbc", 0.0)
+        assert (plan.solver, plan.gap) == ("exact", 0.0)
         assert plan.solve_s > 0
         assert 0 < plan.estimated_quality < 1

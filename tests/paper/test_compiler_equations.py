@@ -121,7 +121,7 @@ def test_residual_risk_is_vulnerability_times_error_rate() -> None:
     node = coefficients_of(problem).nodes["a"]
     assert node.vulnerability == pytest.approx(0.3)
     assert node.columns[0].error_rate == pytest.approx(0.1)
-    assert node.columns[0].residual_risk == pytest.approx(0.03)
+    assert node.residual_risk(node.columns[0]) == pytest.approx(0.03)
 
 
 TABLE = VulnerabilityTable(

@@ -8,8 +8,9 @@ import pytest
 
 from planner.compiler.bundle import compile_bundle
 from planner.compiler.certificate import verify_plan
-from planner.compiler.coefficients import Coefficients, Column
+from planner.compiler.coefficients import Coefficients
 from planner.compiler.evaluate import Evaluation, evaluate
+from planner.compiler.menu import Column
 from planner.compiler.plan import Bundle
 from tests.paper.compiler_walkthrough import B9, B27, walkthrough_problem
 
@@ -77,9 +78,9 @@ def test_the_implementations_cost_what_the_fixture_says(coefficients: Coefficien
     }
     for (node, model, policy), cost in costs.items():
         assert column(coefficients, node, (model, policy)).cost == pytest.approx(cost)
-    shared = [coefficients.nodes[node].columns[0] for node in ("P", "A")]
-    assert [c.cost for c in shared] == pytest.approx([2.7, 2.7])
-    assert prod(1 - c.residual_risk for c in shared) == pytest.approx(0.99)
+    shared = [coefficients.nodes[node] for node in ("P", "A")]
+    assert [node.columns[0].cost for node in shared] == pytest.approx([2.7, 2.7])
+    assert prod(1 - node.residual_risk(node.columns[0]) for node in shared) == pytest.approx(0.99)
     assert (coefficients.nodes["C"].vulnerability, coefficients.nodes["D"].vulnerability) == (0.28, 0.41)
 
 

@@ -114,4 +114,4 @@ def test_the_reference_plan_is_the_largest_models_cheapest_policy_on_its_fastest
         if (c.implementation.backend, c.implementation.policy) == (f"h200-{LARGE}", "none")
     )
     assert coefficients.t_ref == reference.duration_s
-    assert (coefficients.k_ref, coefficients.d_ref) == (reference.cost, reference.demand)
+    assert (coefficients.k_ref, coefficients.d_ref) == (reference.cost, coefficients.demand(reference))

@@ -1,0 +1,246 @@
+"""The planner's own exact solver against brute force, against CBC, and against itself on changed instances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.compiler import exact
+from planner.compiler.bundle import compile_bundle
+from planner.compiler.certificate import verify_plan
+from planner.compiler.exact import Order, Point, decision_order, lagrangian_bound, points_of, search
+from planner.compiler.plan import Plan
+from planner.compiler.problem import PlanningProblem
+from planner.compiler.solve import compile_plan
+from planner.compiler.weights import Weights
+from planner.compiler.workflow import Workflow
+from tests.planner.compiler.cases import (
+    LARGE,
+    MIDDLE,
+    SMALL,
+    bundled,
+    coefficients_of,
+    h200_catalog,
+    llm,
+    longest_path_by_enumeration,
+    pair,
+    planned,
+    problems,
+    profile_set,
+    tool,
+    workflow,
+)
+from tests.sampling import sampled
+
+FOREVER = float("inf")
+Fronts = list[list[Point]]
+Instance = tuple[Workflow, Fronts, float]
+
+
+@st.composite
+def instances(draw: st.DrawFn, max_nodes: int = 7, max_points: int = 3) -> Instance:
+    """A random DAG with a Pareto front per node and a price of time; coarse numbers, so that there are ties."""
+    count = draw(st.integers(1, max_nodes))
+    possible = [(f"n{i}", f"n{j}") for j in range(count) for i in range(j)]
+    edges = draw(st.lists(st.sampled_from(possible), unique=True)) if possible else []
+    fronts: Fronts = []
+    for _ in range(count):
+        size = draw(st.integers(1, max_points))
+        durations = sorted(draw(st.lists(st.integers(0, 12), min_size=size, max_size=size, unique=True)))
+        gains = sorted(draw(st.lists(st.integers(0, 12), min_size=size, max_size=size, unique=True)))
+        fronts.append([(float(g), float(d), k) for k, (g, d) in enumerate(zip(gains, durations, strict=True))])
+    nodes = [llm(f"n{i}") for i in range(count)]
+    return workflow(*nodes, edges=edges), fronts, draw(st.sampled_from([0.0, 0.3, 0.9, 1.0, 2.5]))
+
+
+def value(instance: Instance, choice: Sequence[int]) -> float:
+    """The objective of a choice, from every path of the DAG."""
+    graph, fronts, price = instance
+    points = [front[k] for front, k in zip(fronts, choice, strict=True)]
+    durations = {node.id: point[1] for node, point in zip(graph.nodes, points, strict=True)}
+    return sum(point[0] for point in points) - price * longest_path_by_enumeration(graph, durations)
+
+
+def optimum(instance: Instance) -> float:
+    return max(value(instance, choice) for choice in product(*(range(len(front)) for front in instance[1])))
+
+
+@sampled(300)
+@given(instance=instances())
+def test_the_search_finds_the_optimum_and_proves_it(instance: Instance) -> None:
+    graph, fronts, price = instance
+    found = search(decision_order(graph), fronts, price, deadline=FOREVER)
+    assert found.bound is None
+    assert found.objective == pytest.approx(optimum(instance), abs=1e-9)
+    assert value(instance, found.choice) == pytest.approx(found.objective, abs=1e-9)
+
+
+@sampled(100)
+@given(instance=instances())
+def test_the_bound_comes_from_a_flow_and_is_no_lower_than_the_optimum(instance: Instance) -> None:
+    graph, fronts, price = instance
+    order = decision_order(graph)
+    bound = lagrangian_bound(order, fronts, price)
+    assert bound.value >= optimum(instance) - 1e-9
+    assert sum(f for (_, after), f in bound.edge.items() if after < 0) == pytest.approx(price)
+    for node in range(len(fronts)):
+        out = sum(f for (m, _), f in bound.edge.items() if m == node)
+        assert out == pytest.approx(bound.node[node], abs=1e-9)
+        if order.predecessors[node]:
+            assert sum(f for (_, n), f in bound.edge.items() if n == node) == pytest.approx(out, abs=1e-9)
+
+
+@sampled(60)
+@given(instance=instances(), data=st.data())
+def test_neither_scale_nor_names_nor_the_nodes_order_matter(instance: Instance, data: st.DataObject) -> None:
+    graph, fronts, price = instance
+    best = search(decision_order(graph), fronts, price, deadline=FOREVER).objective
+    scaled = [[(7 * g, d, k) for g, d, k in front] for front in fronts]
+    assert search(decision_order(graph), scaled, 7 * price, deadline=FOREVER).objective == pytest.approx(7 * best)
+    shuffled = data.draw(st.permutations(range(len(fronts))))
+    renamed = workflow(*(llm(f"m{i}") for i in shuffled), edges=[(f"m{a[1:]}", f"m{b[1:]}") for a, b in graph.edges])
+    again = search(decision_order(renamed), [fronts[i] for i in shuffled], price, deadline=FOREVER)
+    assert again.objective == pytest.approx(best, abs=1e-9)
+
+
+@sampled(60)
+@given(instance=instances(max_points=2), beam=st.integers(1, 3))
+def test_a_search_that_drops_plans_says_so_and_its_bound_holds(instance: Instance, beam: int) -> None:
+    graph, fronts, price = instance
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "BEAM", beam)
+        found = search(decision_order(graph), fronts, price, deadline=FOREVER)
+    best = optimum(instance)
+    assert found.objective <= best + 1e-9
+    assert best - 1e-9 <= (found.objective if found.bound is None else found.bound)
+    assert value(instance, found.choice) == pytest.approx(found.objective, abs=1e-9)
+
+
+@sampled(40)
+@given(instance=instances())
+def test_without_time_there_is_a_plan_with_a_bound(instance: Instance) -> None:
+    graph, fronts, price = instance
+    found = search(decision_order(graph), fronts, price, deadline=0.0, timer=lambda: 1.0)
+    assert found.objective <= optimum(instance) + 1e-9 <= (found.objective, found.bound or FOREVER)[-1] + 2e-9
+
+
+def test_a_zero_duration_tool_on_an_edge_changes_nothing() -> None:
+    """True with beta = 0 and given vulnerabilities: the tool changes neither reach nor roles' numbers here."""
+    pairs = [pair(model=name, policy=p, quality=q) for name, p, q in QUALITIES]
+    plain = workflow(llm("a"), llm("b"), llm("c"), edges=[("a", "b"), ("a", "c"), ("b", "c")])
+    with_tool = workflow(
+        llm("a"), tool("t", 0.0), llm("b"), llm("c"), edges=[("a", "t"), ("t", "b"), ("a", "c"), ("b", "c")]
+    )
+    plans = [
+        planned(
+            compile_plan(
+                PlanningProblem(
+                    workflow=graph, catalog=h200_catalog(), profiles=profile_set(pairs), weights=Weights(beta=0.0)
+                ),
+                1.5,
+            )
+        )
+        for graph in (plain, with_tool)
+    ]
+    assert plans[0].assignment == plans[1].assignment
+    assert plans[0].objective == pytest.approx(plans[1].objective)
+
+
+QUALITIES = [
+    (SMALL, "none", 0.55),
+    (SMALL, "self_refine", 0.6),
+    (MIDDLE, "none", 0.7),
+    (MIDDLE, "self_check", 0.74),
+    (MIDDLE, "multi_critique", 0.78),
+    (LARGE, "none", 0.85),
+    (LARGE, "self_check", 0.88),
+    (LARGE, "debate", 0.92),
+]
+
+
+def test_an_implementation_that_is_worse_in_everything_changes_nothing() -> None:
+    """`debate` on the small class: slower, dearer and less often right than the same class alone."""
+    graph = workflow(*(llm(f"n{i}") for i in range(6)), edges=[("n0", "n2"), ("n1", "n2"), ("n1", "n3"), ("n3", "n5")])
+    pairs = [pair(model=name, policy=p, quality=q) for name, p, q in QUALITIES]
+    worse = [*pairs, pair(model=SMALL, policy="debate", quality=0.3)]
+    plans: list[Plan] = []
+    for profiles in (pairs, worse):
+        problem = PlanningProblem(workflow=graph, catalog=h200_catalog(), profiles=profile_set(profiles))
+        plans.append(planned(compile_plan(problem, 0.0)))
+    assert plans[0].assignment == plans[1].assignment
+    assert plans[0].objective == plans[1].objective
+
+
+@sampled(25)
+@given(problem=problems(max_nodes=8))
+def test_cbc_finds_the_same_objective(problem: PlanningProblem) -> None:
+    for level in (0.0, 1.5):
+        ours, reference = (planned(compile_plan(problem, level, solver=s)) for s in ("auto", "cbc"))
+        assert (ours.solver, ours.gap, reference.solver) == ("exact", 0.0, "cbc")
+        assert ours.objective == pytest.approx(reference.objective, rel=1e-6)
+        assert verify_plan(problem, ours) == ()
+
+
+@sampled(25)
+@given(problem=problems(max_nodes=6))
+def test_points_are_the_front_of_the_coefficients_gains(problem: PlanningProblem) -> None:
+    coefficients = coefficients_of(problem)
+    for node_id, node in coefficients.nodes.items():
+        front = points_of(coefficients, node_id, 1.5)
+        for gain, duration, position in front:
+            column = node.columns[position]
+            assert gain == pytest.approx(coefficients.gain(node, column, 1.5), abs=1e-12)
+            assert duration == column.duration_s
+        assert front == sorted(front, key=lambda point: (point[0], point[1]))
+        for column in node.columns:
+            gain = coefficients.gain(node, column, 1.5)
+            assert any(g >= gain - 1e-12 and d <= column.duration_s for g, d, _ in front)
+
+
+def hard_problem(count: int) -> PlanningProblem:
+    """Many nodes that differ, each linked to the next ones: more partial plans than the search carries."""
+    pairs = [
+        pair(f"s{i}", name, policy, 0.5 + 0.4 * ((7 * i + 3 * p + 11 * m) % 10) / 10, output_tokens=90 + 53 * (i % 7))
+        for i in range(count)
+        for m, name in enumerate((MIDDLE, LARGE))
+        for p, policy in enumerate(("none", "self_check", "self_refine", "multi_critique", "debate"))
+    ]
+    edges = [(f"n{i}", f"n{j}") for i in range(count) for j in (i + 2, i + 3, i + 5) if j < count]
+    return PlanningProblem(
+        workflow=workflow(*(llm(f"n{i}", f"s{i}") for i in range(count)), edges=edges),
+        catalog=h200_catalog(),
+        profiles=profile_set(pairs),
+        weights=Weights(lambda_l=0.4),
+    )
+
+
+def test_what_the_search_gives_up_on_goes_to_cbc_with_fewer_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = hard_problem(12)
+    whole = planned(compile_plan(problem, 0.0))
+    monkeypatch.setattr(exact, "BEAM", 1)
+    handed_on = planned(compile_plan(problem, 0.0))
+    assert handed_on.gap == 0.0
+    assert handed_on.objective == pytest.approx(whole.objective, rel=1e-6)
+    found, _ = exact.solve(coefficients_of(problem), 0.0, 60.0)
+    assert found.bound is not None
+    fewer = exact.reduced(coefficients_of(problem), found)
+    columns = [sum(len(node.columns) for node in c.nodes.values()) for c in (coefficients_of(problem), fewer)]
+    assert columns[1] < columns[0]
+
+
+def test_a_bundle_of_the_own_solver_is_proved_and_certified() -> None:
+    problem = hard_problem(10)
+    for plan in bundled(compile_bundle(problem)).variants:
+        assert (plan.solver, plan.gap, verify_plan(problem, plan)) == ("exact", 0.0, ())
+
+
+def test_few_sets_stay_open_in_a_fork_join() -> None:
+    """Branches that only the join waits for share one set: the root's time, and the latest branch's."""
+    branches = [f"b{i}" for i in range(8)]
+    edges = [*(("root", b) for b in branches), *((b, "join") for b in branches)]
+    order: Order = decision_order(workflow(llm("root"), *map(llm, branches), llm("join"), edges=edges))
+    assert max(map(len, order.sets)) == 2
