@@ -9,8 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
+from fleet.serving.catalog import Catalog
 from planner.compiler.coefficients import planned_tool_s
 from planner.compiler.digest import content_digest
 from planner.compiler.legality import legal_models, legal_policies, planned_prompt_tokens
@@ -66,14 +68,20 @@ def structural_key(problem: PlanningProblem, levels: Sequence[float] = LEVELS) -
             "edges": sorted({(index[source], index[target]) for source, target in workflow.edges}),
             "output": index[workflow.output],
             "profiles": (problem.profiles.version, problem.profiles.digest),
-            "fleet": (problem.catalog.version, problem.catalog),
-            "policies": tuple(problem.policies.values()),
+            "fleet": _fleet_digest(problem.catalog),
+            "policies": problem.versions["policies"],
             "weights": problem.weights,
             "effort": problem.effort,
             "demand": problem.demand,
             "levels": sorted(set(map(float, levels))),
         }
     )
+
+
+@lru_cache(maxsize=32)
+def _fleet_digest(catalog: Catalog) -> str:
+    """Once per fleet and process: requests come far more often than fleets change."""
+    return content_digest((catalog.version, catalog))
 
 
 def _node_key(problem: PlanningProblem, node: Node) -> Mapping[str, Any]:
