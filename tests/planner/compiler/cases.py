@@ -16,6 +16,7 @@ from planner.compiler.policies import POLICIES, Policy
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.profile import CallDemand, PairProfile, ProfileSet
 from planner.compiler.vulnerability import VulnerabilityCell, VulnerabilityTable
+from planner.compiler.weights import Weights
 from planner.compiler.workflow import LlmNode, OutputSpec, ToolNode, Workflow
 
 SMALL, MIDDLE, LARGE = "qwen3.5-4b", "qwen3.5-9b", "qwen3.5-27b"
@@ -188,4 +189,21 @@ def problems(draw: st.DrawFn, max_nodes: int = 4) -> PlanningProblem:
         profiles=profile_set(pairs, draw(st.floats(0.0, 1.0))),
         effort=draw(st.floats(0.0, 1.0)),
         demand=draw(st.sampled_from(["work", "tau"])),
+    )
+
+
+def linked_problem(count: int, steps: Sequence[int] = (2, 3)) -> PlanningProblem:
+    """`count` nodes that all differ, each linked to those `steps` further on: many partial plans stay open."""
+    pairs = [
+        pair(f"s{i}", name, policy, 0.5 + 0.4 * ((7 * i + 3 * p + 11 * m) % 10) / 10, output_tokens=90 + 53 * (i % 7))
+        for i in range(count)
+        for m, name in enumerate((MIDDLE, LARGE))
+        for p, policy in enumerate(("none", "self_check", "self_refine", "multi_critique", "debate"))
+    ]
+    edges = [(f"n{i}", f"n{i + step}") for i in range(count) for step in steps if i + step < count]
+    return PlanningProblem(
+        workflow=workflow(*(llm(f"n{i}", f"s{i}") for i in range(count)), edges=edges),
+        catalog=h200_catalog(),
+        profiles=profile_set(pairs),
+        weights=Weights(lambda_l=0.4),
     )

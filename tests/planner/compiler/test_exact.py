@@ -25,6 +25,7 @@ from tests.planner.compiler.cases import (
     bundled,
     coefficients_of,
     h200_catalog,
+    linked_problem,
     llm,
     longest_path_by_enumeration,
     pair,
@@ -201,25 +202,8 @@ def test_points_are_the_front_of_the_coefficients_gains(problem: PlanningProblem
             assert any(g >= gain - 1e-12 and d <= column.duration_s for g, d, _ in front)
 
 
-def hard_problem(count: int) -> PlanningProblem:
-    """Many nodes that differ, each linked to the next ones: more partial plans than the search carries."""
-    pairs = [
-        pair(f"s{i}", name, policy, 0.5 + 0.4 * ((7 * i + 3 * p + 11 * m) % 10) / 10, output_tokens=90 + 53 * (i % 7))
-        for i in range(count)
-        for m, name in enumerate((MIDDLE, LARGE))
-        for p, policy in enumerate(("none", "self_check", "self_refine", "multi_critique", "debate"))
-    ]
-    edges = [(f"n{i}", f"n{j}") for i in range(count) for j in (i + 2, i + 3, i + 5) if j < count]
-    return PlanningProblem(
-        workflow=workflow(*(llm(f"n{i}", f"s{i}") for i in range(count)), edges=edges),
-        catalog=h200_catalog(),
-        profiles=profile_set(pairs),
-        weights=Weights(lambda_l=0.4),
-    )
-
-
 def test_what_the_search_gives_up_on_goes_to_cbc_with_fewer_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = hard_problem(12)
+    problem = linked_problem(12, (2, 3, 5))
     whole = planned(compile_plan(problem, 0.0))
     monkeypatch.setattr(exact, "BEAM", 1)
     handed_on = planned(compile_plan(problem, 0.0))
@@ -233,7 +217,7 @@ def test_what_the_search_gives_up_on_goes_to_cbc_with_fewer_columns(monkeypatch:
 
 
 def test_a_bundle_of_the_own_solver_is_proved_and_certified() -> None:
-    problem = hard_problem(10)
+    problem = linked_problem(10, (2, 3, 5))
     for plan in bundled(compile_bundle(problem)).variants:
         assert (plan.solver, plan.gap, verify_plan(problem, plan)) == ("exact", 0.0, ())
 

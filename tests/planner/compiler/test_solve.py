@@ -18,14 +18,13 @@ from planner.compiler.fallback import incumbent, upper_bound
 from planner.compiler.plan import Infeasible, Plan
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.solve import Solver, compile_plan, decode, plan_digest
-from planner.compiler.weights import Weights
 from tests.planner.compiler.cases import (
     LARGE,
-    MIDDLE,
     brute_force,
     bundled,
     coefficients_of,
     h200_catalog,
+    linked_problem,
     llm,
     longest_path_by_enumeration,
     pair,
@@ -82,29 +81,10 @@ def test_the_fallback_brackets_the_optimum(problem: PlanningProblem) -> None:
     assert evaluate(coefficients, incumbent(coefficients, 1.5), 1.5).objective <= plan.objective + 1e-7
 
 
-def wide_problem(count: int) -> PlanningProblem:
-    """A chain of forks that CBC cannot finish in no time."""
-    names = [f"n{i}" for i in range(count)]
-    pairs = [
-        pair(f"s{i}", name, policy, 0.5 + 0.4 * ((7 * i + 3 * p + 11 * m) % 10) / 10, output_tokens=90 + 53 * (i % 7))
-        for i in range(count)
-        for m, name in enumerate((MIDDLE, LARGE))
-        for p, policy in enumerate(("none", "self_check", "self_refine", "multi_critique", "debate"))
-    ]
-    nodes = [llm(name, f"s{i}") for i, name in enumerate(names)]
-    edges = [(names[i], names[j]) for i in range(count) for j in (i + 2, i + 3) if j < count]
-    return PlanningProblem(
-        workflow=workflow(*nodes, edges=edges),
-        catalog=h200_catalog(),
-        profiles=profile_set(pairs),
-        weights=Weights(lambda_l=0.4),
-    )
-
-
 @pytest.mark.parametrize(("solver", "said"), [("auto", "exact"), ("cbc", "fallback")])
 def test_without_time_there_is_a_plan_with_its_proven_gap(solver: Solver, said: str) -> None:
     """A limit of 0 s is the one that no machine is fast enough for."""
-    problem = wide_problem(60)
+    problem = linked_problem(60)
     hurried = planned(compile_plan(problem, 0.0, time_limit_s=0, solver=solver))
     patient = planned(compile_plan(problem, 0.0, time_limit_s=60))
     assert hurried.solver == said
@@ -115,7 +95,7 @@ def test_without_time_there_is_a_plan_with_its_proven_gap(solver: Solver, said: 
 
 
 def test_an_incumbent_carries_its_distance_to_the_bound() -> None:
-    coefficients = coefficients_of(wide_problem(4))
+    coefficients = coefficients_of(linked_problem(4))
     choice = incumbent(coefficients, 0.0)
     best = evaluate(coefficients, choice, 0.0).objective
     plan = decode(coefficients, Solution(choice=choice, solver="cbc", bound=best * 1.05), 0.0)
@@ -184,17 +164,17 @@ def test_compiling_in_threads_gives_the_same_plans_and_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    problem = wide_problem(8)
+    problem = linked_problem(8)
     alone = bundled(compile_bundle(problem))
     with ThreadPoolExecutor(4) as pool:
-        bundles = [bundled(b) for b in pool.map(lambda _: compile_bundle(wide_problem(8)), range(4))]
+        bundles = [bundled(b) for b in pool.map(lambda _: compile_bundle(linked_problem(8)), range(4))]
     for bundle in bundles:
         assert [v.digest for v in bundle.variants] == [v.digest for v in alone.variants]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_digest_ignores_how_the_plan_was_found() -> None:
-    plan: Plan = planned(compile_plan(wide_problem(4), 0.0))
+    plan: Plan = planned(compile_plan(linked_problem(4), 0.0))
     assert plan_digest(replace(plan, solve_s=9.0, solver="other", gap=0.1)) == plan.digest
     assert plan_digest(replace(plan, level=3.0)) != plan.digest
     assert Plan.from_json(plan.to_json()) == plan
