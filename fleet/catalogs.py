@@ -31,7 +31,8 @@ def _content(backend: Backend) -> dict[str, object]:
 
 def _rates(rates: ServiceRates) -> dict[str, object]:
     """The values without their number: the same calibration recorded twice plans the same."""
-    return {name: value for name, value in asdict(rates).items() if name not in ("version", "source")}
+    found = asdict(rates).items()
+    return {name: value for name, value in found if name not in ("version", "source") and value is not None}
 
 
 def catalog_to_json(catalog: Catalog) -> dict[str, Any]:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import log
 from typing import TYPE_CHECKING
 
 from planner.compiler.critical_path import makespan_s
 from planner.compiler.legality import why_none_is_legal
 from planner.compiler.menu import Column, Menu, menu_of
 from planner.compiler.plan import Implementation, Infeasible
+from planner.compiler.pricing import LEAST_QUALITY, Pricing
 from planner.compiler.vulnerability import vulnerability
 from planner.compiler.workflow import LlmNode, ToolNode, Workflow
 
@@ -45,17 +47,20 @@ class NodeCoefficients:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coefficients:
-    """`nodes` in file order of the LLM nodes; `tool_s` the planned seconds of the tool nodes.
+    """`nodes` in file order: the LLM nodes that are planned. `fixed_s`: seconds of all others, tools first of all.
 
-    `t_ref`, `k_ref`, `d_ref` belong to the reference plan; `t_ref` takes tools as 0 s.
+    `llm_count` is |V_L|. `settled_quality` is what LLM nodes that are not planned (any more) contribute to the
+    estimated quality. `t_ref`, `k_ref`, `d_ref` belong to the reference plan; `t_ref` takes tools as 0 s.
     """
 
     problem: PlanningProblem
     nodes: Mapping[str, NodeCoefficients]
-    tool_s: Mapping[str, float]
+    fixed_s: Mapping[str, float]
+    llm_count: int
     t_ref: float
     k_ref: float
     d_ref: float
+    settled_quality: float = 1.0
 
     def demand(self, column: Column) -> float:
         """What D counts of one column: slot-seconds, or tau where the problem says so."""
@@ -63,7 +68,9 @@ class Coefficients:
 
     def gain(self, node: NodeCoefficients, column: Column, level: float) -> float:
         """What one column adds to the objective; all of it but the makespan's term is separable by node."""
-        w, count = self.problem.weights, len(self.nodes)
+        w, count, pricing = self.problem.weights, self.llm_count, self.problem.pricing
+        if pricing is not None:
+            return log_quality(node.residual_risk(column)) - level * priced(pricing, column)
         return (
             (node.rho * column.quality - w.lambda_r * node.residual_risk(column)) / count
             - per_reference(w.lambda_c, self.k_ref) * column.cost
@@ -73,12 +80,24 @@ class Coefficients:
     @property
     def latency_price(self) -> float:
         """Objective per second of makespan."""
+        if self.problem.pricing is not None:
+            return self.problem.pricing.epsilon
         return per_reference(self.problem.weights.lambda_l, self.t_ref)
 
 
 def per_reference(weight: float, reference: float) -> float:
     """weight / reference; a fleet without prices (reference 0) has no such term."""
     return weight / reference if reference > 0 else 0.0
+
+
+def log_quality(residual_risk: float) -> float:
+    """log(1 - v r), bounded below."""
+    return log(max(1.0 - residual_risk, LEAST_QUALITY))
+
+
+def priced(pricing: Pricing, column: Column) -> float:
+    """The price of a column's GPU-seconds at level 1."""
+    return sum(pricing.prices[model] * seconds for model, seconds in column.gpu_s.items())
 
 
 def reach_weight(workflow: Workflow, node_id: str, *, beta: float, effort: float) -> float:
@@ -109,7 +128,8 @@ def build_coefficients(problem: PlanningProblem) -> Coefficients | Infeasible:
     without_demand = Coefficients(
         problem=problem,
         nodes=nodes,
-        tool_s={node.id: planned_tool_s(node) for node in problem.workflow.tool_nodes},
+        fixed_s={node.id: planned_tool_s(node) for node in problem.workflow.tool_nodes},
+        llm_count=max(1, len(nodes)),
         t_ref=makespan_s(problem.workflow, no_tools | {n: c.duration_s for n, c in reference.items()}),
         k_ref=sum(column.cost for column in reference.values()),
         d_ref=0.0,

@@ -10,8 +10,9 @@ Queueing is excluded: live pressure chooses among variants instead.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from fleet.serving.catalog import Backend, ModelClass
 from planner.compiler.policies import Policy, PolicyCall
@@ -46,6 +47,7 @@ class PlacedCall:
 
 
 Stage = tuple[PlacedCall, ...]
+Number = TypeVar("Number", int, float)
 
 
 def place_calls(
@@ -88,12 +90,35 @@ def tau(stages: Sequence[Stage]) -> float:
 
 def work(stages: Sequence[Stage]) -> dict[str, float]:
     """Expected slot-seconds per model class: parallel calls add up."""
-    demand: dict[str, float] = {}
+    return _per_model(stages, lambda call: call.expected_count * call_s(call))
+
+
+def gpu_s(stages: Sequence[Stage]) -> dict[str, float]:
+    """Expected GPU-seconds per model class at the reference batch (MATH.md, Priced bundles)."""
+
+    def seconds(call: PlacedCall) -> float:
+        return call.expected_count * call.server.backend.rates.gpu_s(call.prompt_tokens, call.output_tokens)
+
+    return _per_model(stages, seconds)
+
+
+def max_calls(stages: Sequence[Stage]) -> dict[str, int]:
+    """Calls per model class when every conditional stage runs."""
+    return _per_model(stages, lambda call: call.count)
+
+
+def _per_model(stages: Sequence[Stage], of: Callable[[PlacedCall], Number]) -> dict[str, Number]:
+    total: dict[str, Number] = {}
     for stage in stages:
         for call in stage:
             name = call.server.model.name
-            demand[name] = demand.get(name, 0.0) + call.expected_count * call_s(call)
-    return demand
+            total[name] = total[name] + of(call) if name in total else of(call)
+    return total
+
+
+def tokens(stages: Sequence[Stage]) -> float:
+    """Expected tokens of all calls, prompts and outputs."""
+    return sum(call.expected_count * (call.prompt_tokens + call.output_tokens) for stage in stages for call in stage)
 
 
 def cost(stages: Sequence[Stage]) -> float:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from planner.compiler.coefficients import Coefficients, per_reference
+from planner.compiler.coefficients import Coefficients, log_quality, per_reference, priced
 from planner.compiler.critical_path import makespan_s
 from planner.compiler.menu import Column
+from planner.compiler.pricing import Pricing
 
 Choice = Mapping[str, Column]
 
@@ -33,16 +34,17 @@ class Evaluation:
 def evaluate(coefficients: Coefficients, choice: Choice, level: float) -> Evaluation:
     """`choice` gives every LLM node its column; the makespan is re-evaluated on the whole DAG."""
     workflow = coefficients.problem.workflow
-    chosen = {node.id: choice[node.id] for node in workflow.llm_nodes}
+    chosen = {node_id: choice[node_id] for node_id in coefficients.nodes}
     durations = {
-        node.id: chosen[node.id].duration_s if node.id in chosen else coefficients.tool_s[node.id]
+        node.id: chosen[node.id].duration_s if node.id in chosen else coefficients.fixed_s[node.id]
         for node in workflow.nodes
     }
     total_s = makespan_s(workflow, durations)
     demand = _work_per_model(chosen)
     return Evaluation(
         terms=_terms(coefficients, chosen, level, total_s),
-        estimated_quality=prod(1.0 - coefficients.nodes[n].residual_risk(column) for n, column in chosen.items()),
+        estimated_quality=coefficients.settled_quality
+        * prod(1.0 - coefficients.nodes[n].residual_risk(column) for n, column in chosen.items()),
         makespan_s=total_s,
         cost=sum(column.cost for column in chosen.values()),
         demand=demand,
@@ -52,7 +54,10 @@ def evaluate(coefficients: Coefficients, choice: Choice, level: float) -> Evalua
 
 
 def _terms(coefficients: Coefficients, chosen: Choice, level: float, total_s: float) -> dict[str, float]:
-    w, count = coefficients.problem.weights, max(1, len(chosen))
+    latency = -coefficients.latency_price * total_s
+    if coefficients.problem.pricing is not None:
+        return _priced_terms(coefficients, coefficients.problem.pricing, chosen, level) | {"latency": latency}
+    w, count = coefficients.problem.weights, coefficients.llm_count
     quality = sum(coefficients.nodes[n].rho * column.quality for n, column in chosen.items())
     risk = sum(coefficients.nodes[n].residual_risk(column) for n, column in chosen.items())
     cost = sum(column.cost for column in chosen.values())
@@ -60,9 +65,17 @@ def _terms(coefficients: Coefficients, chosen: Choice, level: float, total_s: fl
     return {
         "quality": quality / count,
         "risk": -w.lambda_r * risk / count,
-        "latency": -coefficients.latency_price * total_s,
+        "latency": latency,
         "cost": -per_reference(w.lambda_c, coefficients.k_ref) * cost,
         "demand": -level * per_reference(w.lambda_d, coefficients.d_ref) * demand,
+    }
+
+
+def _priced_terms(coefficients: Coefficients, pricing: Pricing, chosen: Choice, level: float) -> dict[str, float]:
+    risks = (coefficients.nodes[n].residual_risk(column) for n, column in chosen.items())
+    return {
+        "log_quality": sum(map(log_quality, risks)),
+        "gpu": -level * sum(priced(pricing, column) for column in chosen.values()),
     }
 
 

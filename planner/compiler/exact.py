@@ -80,6 +80,7 @@ def solve(
     choice = {
         node.id: coefficients.nodes[node.id].columns[found.choice[workflow.index[node.id]]]
         for node in workflow.llm_nodes
+        if node.id in coefficients.nodes
     }
     return found, choice
 
@@ -101,7 +102,7 @@ def points_of(coefficients: Coefficients, node_id: str, level: float) -> list[Po
     """A node's Pareto front, fastest first: each point is slower and gains more than the one before."""
     node = coefficients.nodes.get(node_id)
     if node is None:
-        return [(0.0, coefficients.tool_s[node_id], -1)]
+        return [(0.0, coefficients.fixed_s[node_id], -1)]
     front: list[Point] = []
     best = float("-inf")
     for gain, duration, position in _gains(coefficients, node, level):
@@ -115,7 +116,13 @@ def points_of(coefficients: Coefficients, node_id: str, level: float) -> list[Po
 
 def _gains(coefficients: Coefficients, node: NodeCoefficients, level: float) -> list[Point]:
     """`Coefficients.gain` of every column, fastest first, as one sum over the menu's rows."""
-    w, count, v = coefficients.problem.weights, len(coefficients.nodes), node.vulnerability
+    if coefficients.problem.pricing is not None:
+        gains = (coefficients.gain(node, column, level) for column in node.columns)
+        points = [
+            (gain, column.duration_s, i) for i, (gain, column) in enumerate(zip(gains, node.columns, strict=True))
+        ]
+        return sorted(points, key=lambda point: point[1])
+    w, count, v = coefficients.problem.weights, coefficients.llm_count, node.vulnerability
     quality = (node.rho + w.lambda_r * v) / count
     price = per_reference(w.lambda_c, coefficients.k_ref)
     load = level * per_reference(w.lambda_d, coefficients.d_ref)

@@ -18,7 +18,7 @@ def upper_bound(coefficients: Coefficients, level: float) -> float:
     )
     shortest = {n: min(column.duration_s for column in node.columns) for n, node in coefficients.nodes.items()}
     return gains - coefficients.latency_price * makespan_s(
-        coefficients.problem.workflow, {**coefficients.tool_s, **shortest}
+        coefficients.problem.workflow, {**coefficients.fixed_s, **shortest}
     )
 
 

@@ -84,7 +84,7 @@ def add_makespan(program: LpProblem, finish: Times, makespan: LpVariable) -> Non
 
 def duration(coefficients: Coefficients, x: Binaries, node_id: str) -> LpAffineExpression | float:
     """dur(n) = sum tau x for an LLM node, expected_s for a tool node."""
-    if node_id in coefficients.tool_s:
-        return coefficients.tool_s[node_id]
+    if node_id in coefficients.fixed_s:
+        return coefficients.fixed_s[node_id]
     columns = coefficients.nodes[node_id].columns
     return LpAffineExpression([(v, c.duration_s) for v, c in zip(x[node_id], columns, strict=True)])

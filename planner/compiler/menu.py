@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from planner.compiler.durations import cost, tau, work
+from planner.compiler.durations import cost, gpu_s, max_calls, tau, tokens, work
 from planner.compiler.legality import (
     Legal,
     LegalImplementations,
@@ -33,7 +33,8 @@ MAX_MENUS = 256
 class Column:
     """One legal implementation with its numbers: one binary x[n,o,p] of the ILP.
 
-    `duration_s` is tau; `work` slot-seconds per model class; `cost` in the catalog's price unit.
+    `duration_s` is tau; `work` slot-seconds and `gpu_s` GPU-seconds per model class; `cost` in the catalog's price
+    unit; `tokens` expected ones, prompts and outputs of all calls; `calls` per class when every conditional stage runs.
     """
 
     implementation: Implementation
@@ -42,6 +43,9 @@ class Column:
     duration_s: float
     work: Mapping[str, float]
     cost: float
+    tokens: float
+    calls: Mapping[str, int]
+    gpu_s: Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,4 +98,7 @@ def _column(legal: Legal) -> Column:
         duration_s=tau(legal.stages),
         work=work(legal.stages),
         cost=cost(legal.stages),
+        tokens=tokens(legal.stages),
+        calls=max_calls(legal.stages),
+        gpu_s=gpu_s(legal.stages),
     )

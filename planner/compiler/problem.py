@@ -11,9 +11,11 @@ from typing import Literal
 from fleet.serving.catalog import Catalog
 from planner.compiler.coefficients import Coefficients, build_coefficients
 from planner.compiler.digest import content_digest
+from planner.compiler.limits import NO_LIMITS, Limits
 from planner.compiler.menu import Menu
 from planner.compiler.plan import Infeasible
 from planner.compiler.policies import POLICIES, Policy
+from planner.compiler.pricing import Pricing
 from planner.compiler.profile import ProfileSet
 from planner.compiler.weights import DEFAULT_EFFORT, Weights
 from planner.compiler.workflow import LlmNode, Workflow
@@ -25,9 +27,10 @@ DemandMeasure = Literal["work", "tau"]
 class PlanningProblem:
     """`known_prompt_tokens`: lengths of prompts that are known already, by node id; the others use the profile's mean.
 
-    `demand` chooses D: `work` in slot-seconds (MATH.md), or the paper's sum of tau for comparison. Coefficients are
-    built once and serve every level. Raises ValueError on an effort outside [0, 1] and on a prompt length that is
-    negative or does not belong to an LLM node.
+    `demand` chooses D: `work` in slot-seconds (MATH.md), or the paper's sum of tau for comparison. `pricing` replaces
+    the paper's objective by the priced one, whose level is the price. Coefficients are built once, for every level.
+    Raises ValueError on an effort outside [0, 1] and on a prompt length that is negative or does not belong to an LLM
+    node.
     """
 
     workflow: Workflow
@@ -38,6 +41,8 @@ class PlanningProblem:
     effort: float = DEFAULT_EFFORT
     known_prompt_tokens: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     demand: DemandMeasure = "work"
+    limits: Limits = NO_LIMITS
+    pricing: Pricing | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.effort <= 1:
