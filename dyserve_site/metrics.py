@@ -23,7 +23,8 @@ from fleet.models import Backend, Fleet
 from fleet.redis import REDIS_ERRORS, monitor_age_s
 from fleet.selectors import pressure
 from fleet.serving.pressure import FleetPressure
-from planner.models import PlanBundle
+from planner.models import PlanBundle, RefusedPlan
+from planner.selectors import outdated_bundles
 from runtime.engine.events import RunState
 from runtime.models import LedgerEntry, Run
 
@@ -79,6 +80,10 @@ def _bundles() -> Iterator[Metric]:
     for state in PlanBundle.State:
         states.add_metric([state.value], counts.get(state.value, 0))
     yield states
+    outdated = outdated_bundles()
+    yield GaugeMetricFamily("dyserve_bundles_outdated", "Bundles that no request finds any more.", value=outdated)
+    times = RefusedPlan.objects.aggregate(times=Sum("times"))["times"] or 0
+    yield CounterMetricFamily("dyserve_plans_refused", "Plans that failed their check, a defect.", value=times)
 
 
 def _monitor(now: float) -> Iterator[Metric]:

@@ -31,7 +31,7 @@ from fleet.common.problems import (
 )
 from fleet.errors import FleetError, NoDefaultFleet, ReplicaRejected
 from fleet.redis import REDIS_ERRORS
-from planner.errors import NoActiveProfiles, OptionsInvalid, PlanInfeasible, PlannerError
+from planner.errors import NoActiveProfiles, OptionsInvalid, PlanInfeasible, PlannerError, PlanRefused
 from planner.importers.problems import WorkflowRejected
 from planner.requests import rejection
 from runtime.errors import IdempotencyConflict, RunNotFound, RunRejected, RuntimeFailure
@@ -88,7 +88,7 @@ def _options_invalid(error: OptionsInvalid) -> ApiProblem:
             code="invalid_option",
             message=f"{option} {message}.",
             remedy="Correct it, or leave it out for the default.",
-            pointer=json_pointer(option.split(".")),
+            pointer=json_pointer(option.split(".", 2)),  # names of model classes and nodes hold dots
         )
         for option, message in error.problems.items()
     ]
@@ -98,6 +98,10 @@ def _options_invalid(error: OptionsInvalid) -> ApiProblem:
 def _infeasible(error: PlanInfeasible) -> ApiProblem:
     errors = [FieldProblem(code="infeasible", message=reason, remedy="") for reason in error.reasons]
     return rejected("plan_infeasible", "The workflow has no plan on this fleet.", errors)
+
+
+def _plan_refused(error: PlanRefused) -> ApiProblem:
+    return ApiProblem(500, "plan_refused", f"{error}.")
 
 
 def _no_profiles(error: NoActiveProfiles) -> ApiProblem:
@@ -195,6 +199,7 @@ MAPPERS: Mapping[type[BaseException], Mapper] = {
     RuntimeFailure: _runtime_failure,
     OptionsInvalid: _options_invalid,
     PlanInfeasible: _infeasible,
+    PlanRefused: _plan_refused,
     NoActiveProfiles: _no_profiles,
     PlannerError: _planner_error,
     NoDefaultFleet: _no_fleet,

@@ -126,6 +126,8 @@ class RatesVersionAdmin(Admin[RatesVersion]):
         "concurrency",
         "capacity",
         "time_scale",
+        "step_base_s",
+        "step_per_sequence_s",
         "created_at",
     )
     list_filter = ("active", "source", "backend")
@@ -141,6 +143,8 @@ class RatesVersionAdmin(Admin[RatesVersion]):
         "concurrency",
         "capacity",
         "time_scale",
+        "step_base_s",
+        "step_per_sequence_s",
         "source",
         "note",
     )

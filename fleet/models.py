@@ -114,6 +114,13 @@ class RatesVersion(models.Model):
     concurrency = models.PositiveIntegerField(help_text="Concurrency at which the rates hold.")
     capacity = models.PositiveIntegerField(help_text="Sequences a replica serves before time per token doubles.")
     time_scale = models.FloatField(default=1.0, help_text="Emulated backends: durations are divided by this.")
+    step_base_s = models.FloatField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0.0)],
+        help_text="Fitted seconds of a decode step: this plus the next per running sequence. Empty: by the capacity.",
+    )
+    step_per_sequence_s = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0.0)])
     source = models.CharField(max_length=12, choices=Source.choices)
     active = models.BooleanField(default=False)
     note = models.CharField(max_length=200, blank=True)

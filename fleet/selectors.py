@@ -96,6 +96,8 @@ def rates_value(row: RatesVersion) -> ServiceRates:
         source=cast("RatesSource", row.source),
         version=row.version,
         time_scale=row.time_scale,
+        step_base_s=row.step_base_s,
+        step_per_sequence_s=row.step_per_sequence_s,
     )
 
 

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 
 from fleet.common.admin import Admin, ReadOnlyAdmin
 from fleet.services import audit
-from planner.models import PlanBundle, PlanVariant, ProfileVersion, Workflow, WorkflowVersion
+from planner.models import PlanBundle, PlanVariant, ProfileVersion, RefusedPlan, Workflow, WorkflowVersion
 from planner.services import activate_profiles
 
 
@@ -74,8 +74,8 @@ class ProfileVersionAdmin(ReadOnlyAdmin[ProfileVersion]):
 
 @admin.register(PlanBundle)
 class PlanBundleAdmin(ReadOnlyAdmin[PlanBundle]):
-    list_display = ("__str__", "fleet", "state", "levels", "effort", "hits", "created_at", "ready_at")
-    list_filter = ("state", "fleet", "created_at")
+    list_display = ("__str__", "fleet", "state", "kind", "levels", "effort", "hits", "created_at", "ready_at")
+    list_filter = ("state", "kind", "fleet", "created_at")
     list_select_related = ("fleet",)
     search_fields = ("key",)
     show_full_result_count = False
@@ -105,3 +105,15 @@ class PlanVariantAdmin(ReadOnlyAdmin[PlanVariant]):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[PlanVariant]:
         return super().get_queryset(request).defer("plan", "bundle__request")
+
+
+@admin.register(RefusedPlan)
+class RefusedPlanAdmin(ReadOnlyAdmin[RefusedPlan]):
+    list_display = ("__str__", "fleet", "discrepancies", "times", "last_at")
+    list_filter = ("fleet", "last_at")
+    list_select_related = ("fleet",)
+    search_fields = ("key",)
+    show_full_result_count = False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[RefusedPlan]:
+        return super().get_queryset(request).defer("request", "plan")

@@ -35,7 +35,14 @@ from planner.compiler.explain import alternatives, explain
 from planner.importers import import_workflow
 from planner.options import PlanOptions
 from planner.requests import DocumentIn, placing, plan_for, stored_version, version_of, workflow_for
-from planner.selectors import bundle_value, problem_for, versions_of, workflow_value, workflows_for
+from planner.selectors import (
+    bundle_value,
+    options_of_bundle,
+    problem_for,
+    versions_of,
+    workflow_value,
+    workflows_for,
+)
 from planner.services import StoredWorkflow, compile_version, store_workflow
 
 router = Router(tags=["workflows"])
@@ -128,7 +135,9 @@ def create_plan(request: HttpRequest, body: PlanIn) -> Status[PlanOut]:
     """Solves the first variant and answers with the bundle so far; the other variants are prepared meanwhile."""
     user = caller(request)
     fleet = fleet_for(user, body.fleet)
-    options = PlanOptions.of(effort=body.effort, weights=body.weights, levels=body.levels)
+    options = PlanOptions.of(
+        effort=body.effort, weights=body.weights, bundle=body.bundle, levels=body.levels, limits=body.limits
+    )
     version = version_of(user, body)
     compiled = compile_version(version, fleet=fleet, options=options)
     return Status(201, plan_out(version, compiled.bundle, compile_s=compiled.compile_s))
@@ -158,8 +167,7 @@ def explain_variant(request: HttpRequest, plan: str, index: int, query: Query[Ex
         raise not_found("variant")
     if query.node is not None and query.node not in {node.id for node in workflow.llm_nodes}:
         raise not_found("LLM node")
-    options = PlanOptions.from_json({"effort": bundle.effort, "weights": bundle.weights, "levels": bundle.levels})
-    problem = problem_for(version, bundle.fleet, options)
+    problem = problem_for(version, bundle.fleet, options_of_bundle(bundle, workflow))
     try:
         nodes = explain(problem, variants[index])
         found = alternatives(problem, variants[index], query.node) if query.node is not None else ()

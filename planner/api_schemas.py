@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from ninja import Schema
 from pydantic import Field
 
 from fleet.common.schemas import Body, JsonObject
 from planner.compiler.explain import Alternative, NodeExplanation
-from planner.compiler.plan import Plan
+from planner.compiler.plan import BundleKind, Plan
 from planner.compiler.workflow import LlmNode
 from planner.compiler.workflow import Workflow as WorkflowValue
 from planner.importers import Imported
@@ -19,7 +19,7 @@ from planner.importers.native import dump_native
 from planner.marks import Marks, ProfileMark
 from planner.models import PlanBundle, Workflow, WorkflowVersion
 from planner.requests import DocumentIn, SourceIn, plan_id
-from planner.selectors import bundle_value, workflow_value
+from planner.selectors import bundle_value, options_of_bundle, workflow_value
 
 # --- Workflows -------------------------------------------------------------------------------------------------------
 
@@ -154,7 +154,17 @@ class PlanIn(SourceIn):
     fleet: str | None = Field(None, max_length=63)
     effort: float | None = Field(None, ge=0, le=1)
     weights: dict[str, float] | str | None = Field(None, description="A preset's name, or overrides of single weights.")
-    levels: list[float] | None = Field(None, min_length=1, max_length=8)
+    bundle: BundleKind | None = Field(
+        None, description="`levels`: variants by specialization level (default). `priced`: by price of GPU-seconds."
+    )
+    levels: list[float] | None = Field(
+        None, min_length=1, max_length=8, description="Specialization levels, or prices; the bundle's own without."
+    )
+    limits: JsonObject | None = Field(
+        None,
+        description="Hard limits: numbers max_cost, max_calls, max_tokens, max_makespan_s, min_quality; by model class "
+        "work_s (slot-seconds) and calls; by node id or * pin and forbid, lists of MODEL/POLICY/BACKEND patterns.",
+    )
 
 
 class ImplementationOut(Schema):
@@ -197,7 +207,9 @@ class PlanOut(Schema):
     error: str
     effort: float
     weights: dict[str, float]
-    levels: list[float]
+    bundle: BundleKind
+    levels: list[float] = Field(description="Specialization levels, or prices in a priced bundle.")
+    limits: JsonObject = Field(description="Hard limits that are set.")
     variants: list[VariantOut]
     compile_s: float | None = Field(None, description="Seconds this request waited for the first variant.")
     emulated: bool = Field(description="Rates are an emulator's, not a GPU's.")
@@ -220,7 +232,9 @@ def plan_out(version: WorkflowVersion, bundle: PlanBundle, *, compile_s: float |
         error=bundle.error,
         effort=bundle.effort,
         weights=bundle.weights,
+        bundle=cast("BundleKind", bundle.kind),
         levels=bundle.levels,
+        limits=options_of_bundle(bundle, workflow_value(version)).limits.to_json(),
         variants=variants_out(version, bundle),
         compile_s=compile_s,
         emulated=marks.emulated(bundle.fleet),

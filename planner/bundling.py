@@ -26,15 +26,24 @@ from fleet.catalogs import catalog_from_json, catalog_to_json
 from fleet.models import Fleet
 from fleet.redis import REDIS_ERRORS
 from planner.compiler.bundle import compile_bundle, structural_key, to_positions
+from planner.compiler.certificate import verify_plan
+from planner.compiler.limits import check_limits
 from planner.compiler.plan import Bundle, Infeasible, Plan
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.solve import compile_plan
 from planner.compiler.workflow import Workflow
-from planner.errors import NoActiveProfiles, PlanInfeasible
-from planner.models import PlanBundle, PlanVariant, WorkflowVersion
+from planner.errors import NoActiveProfiles, OptionsInvalid, PlanInfeasible, PlanRefused
+from planner.models import PlanBundle, PlanVariant, RefusedPlan, WorkflowVersion
 from planner.options import PlanOptions
 from planner.outbox import BROKER_ERRORS, outbox
-from planner.selectors import active_profile_version, problem_for, profiles_of, variant_value, workflow_of_document
+from planner.selectors import (
+    active_profile_version,
+    chosen_problem,
+    problem_for,
+    profiles_of,
+    variant_value,
+    workflow_of_document,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +52,8 @@ UNSENT_AFTER_S = 5.0
 LOST_AFTER_S = 60.0
 RETRY_FAILED_AFTER_S = 60.0
 TELL_TIMEOUT_S = 2.0
+_GIVEN = ("fleet", "state", "ready_at", "kind", "levels", "weights", "effort", "versions", "request")
+"""What the request that makes a row gives it, beside the key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,41 +77,50 @@ def compile_version(
 ) -> CompiledVersion:
     """Solves pi(0), and finds or creates the bundle of the version's structure.
 
-    Raises PlanInfeasible with every reason, NoActiveProfiles, ValueError on prompt lengths of unknown nodes.
+    Raises PlanInfeasible with every reason, OptionsInvalid on limits that name nothing, PlanRefused, NoActiveProfiles,
+    ValueError on prompt lengths of unknown nodes.
     """
     started = time.perf_counter()
     problem = problem_for(version, fleet, options, known_prompt_tokens)
+    wrong = check_limits(problem)
+    if wrong:
+        raise OptionsInvalid({f"limits.{name}": message for name, message in wrong.items()})
     plan = compile_plan(problem, options.levels[0], time_limit_s=settings.COMPILE_TIME_LIMIT_S)
     if isinstance(plan, Infeasible):
         raise PlanInfeasible(plan.reasons)
-    bundle, created = _find_or_create(version, fleet, options, problem, plan)
+    wanted = _row(version, fleet, options, problem)
+    _check(wanted, problem, plan)
+    bundle, created = _find_or_create(wanted, to_positions(plan, problem.workflow))
     if not created:
-        plan = _shared(bundle, plan, problem.workflow)
+        plan = _shared(bundle, plan, problem)
     return CompiledVersion(bundle=bundle, plan=plan, compile_s=time.perf_counter() - started)
 
 
-def _find_or_create(
-    version: WorkflowVersion, fleet: Fleet, options: PlanOptions, problem: PlanningProblem, plan: Plan
-) -> tuple[PlanBundle, bool]:
-    """The row of the structure, and whether this request made it; a row is never seen without its variant 0."""
-    key = structural_key(problem, options.levels)
+def _row(version: WorkflowVersion, fleet: Fleet, options: PlanOptions, problem: PlanningProblem) -> PlanBundle:
+    """The row that the request would make; not stored."""
     alone = len(options.levels) == 1
+    return PlanBundle(
+        key=structural_key(problem, options.levels),
+        fleet=fleet,
+        state=PlanBundle.State.READY if alone else PlanBundle.State.PREPARING,
+        ready_at=timezone.now() if alone else None,
+        kind=options.bundle,
+        levels=list(options.levels),
+        weights=asdict(options.weights),
+        effort=options.effort,
+        versions=dict(problem.versions),
+        request=_request(version, options, problem),
+    )
+
+
+def _find_or_create(wanted: PlanBundle, plan: Plan) -> tuple[PlanBundle, bool]:
+    """The row of the structure, and whether this request made it; a row is never seen without its variant 0."""
+    alone = wanted.state == PlanBundle.State.READY
+    values = {name: getattr(wanted, name) for name in _GIVEN}
     with transaction.atomic():
-        bundle, created = PlanBundle.objects.get_or_create(
-            key=key,
-            defaults={
-                "fleet": fleet,
-                "state": PlanBundle.State.READY if alone else PlanBundle.State.PREPARING,
-                "ready_at": timezone.now() if alone else None,
-                "levels": list(options.levels),
-                "weights": asdict(options.weights),
-                "effort": options.effort,
-                "versions": dict(problem.versions),
-                "request": _request(version, options, problem),
-            },
-        )
+        bundle, created = PlanBundle.objects.get_or_create(key=wanted.key, defaults=values)
         if created:
-            _store_variant(bundle, 0, to_positions(plan, problem.workflow))
+            _store_variant(bundle, 0, plan)
             if not alone:
                 _enqueue_on_commit(bundle.pk)
         else:
@@ -109,16 +129,49 @@ def _find_or_create(
     return bundle, created
 
 
-def _shared(bundle: PlanBundle, plan: Plan, workflow: Workflow) -> Plan:
+def _shared(bundle: PlanBundle, plan: Plan, problem: PlanningProblem) -> Plan:
     """The bundle's own pi(0) where this solve found another plan (a tie, or an incumbent at the time limit).
 
     Variants are compared with each other, so all runs of a bundle start from the same one.
     """
     stored = bundle.variants.get(index=0)
-    if stored.digest == to_positions(plan, workflow).digest:
+    if stored.digest == to_positions(plan, problem.workflow).digest:
         return plan
     logger.info("bundle %s: pi(0) of this request differs from the stored one, which is used", bundle)
-    return replace(variant_value(stored, workflow), solve_s=plan.solve_s)
+    used = replace(variant_value(stored, problem.workflow), solve_s=plan.solve_s)
+    try:
+        _check(bundle, problem, used)
+    except PlanRefused:
+        _set_aside(bundle)
+        raise
+    return used
+
+
+# --- Plans that are not what they say --------------------------------------------------------------------------------
+
+
+def _check(bundle: PlanBundle, problem: PlanningProblem, plan: Plan) -> None:
+    """Every plan is certified before it is stored or handed out. Raises PlanRefused, once the plan is recorded."""
+    discrepancies = verify_plan(problem, plan)
+    if discrepancies:
+        logger.error("bundle %s: the plan at level %g is refused: %s", bundle, plan.level, "; ".join(discrepancies))
+        _record_refused(bundle, plan, discrepancies)
+        raise PlanRefused(discrepancies)
+
+
+def _set_aside(bundle: PlanBundle) -> None:
+    """The next request makes a new bundle; runs that have this one keep it."""
+    PlanBundle.objects.filter(pk=bundle.pk).update(key=f"{bundle.key}-refused-{bundle.pk}")
+
+
+def _record_refused(bundle: PlanBundle, plan: Plan, discrepancies: tuple[str, ...]) -> None:
+    """One row per key and level, however often it happens."""
+    values = {"fleet_id": bundle.fleet_id, "discrepancies": list(discrepancies), "plan": plan.to_json()}
+    row, created = RefusedPlan.objects.get_or_create(
+        key=bundle.key, level=plan.level, defaults={**values, "request": bundle.request}
+    )
+    if not created:
+        RefusedPlan.objects.filter(pk=row.pk).update(times=F("times") + 1, last_at=timezone.now())
 
 
 def _store_variant(bundle: PlanBundle, index: int, plan: Plan) -> PlanVariant:
@@ -158,13 +211,12 @@ def _request(version: WorkflowVersion, options: PlanOptions, problem: PlanningPr
 
 
 def _problem(request: Mapping[str, Any], options: PlanOptions) -> PlanningProblem:
-    return PlanningProblem(
-        workflow=workflow_of_document(request["document"]),
-        catalog=catalog_from_json(request["catalog"]),
-        profiles=profiles_of(request["profiles"]["id"], request["profiles"]["digest"]),
-        weights=options.weights,
-        effort=options.effort,
-        known_prompt_tokens=request["known_prompt_tokens"],
+    return chosen_problem(
+        workflow_of_document(request["document"]),
+        catalog_from_json(request["catalog"]),
+        profiles_of(request["profiles"]["id"], request["profiles"]["digest"]),
+        options,
+        request["known_prompt_tokens"],
     )
 
 
@@ -189,7 +241,7 @@ def prepare_variants(bundle_id: int) -> None:
 
 
 def _solve(bundle: PlanBundle) -> tuple[Plan, ...] | Infeasible:
-    """The further variants, named by position, in order of level."""
+    """The further variants, named by position, in order of level. Raises PlanRefused when one fails its check."""
     options = PlanOptions.from_json(bundle.request["options"])
     problem = _problem(bundle.request, options)
     if structural_key(problem, options.levels) != bundle.key:
@@ -198,6 +250,8 @@ def _solve(bundle: PlanBundle) -> tuple[Plan, ...] | Infeasible:
     solved = compile_bundle(problem, options.levels, first=first, time_limit_s=settings.COMPILE_TIME_LIMIT_S)
     if isinstance(solved, Infeasible):
         return solved
+    for plan in solved.variants[1:]:
+        _check(bundle, problem, plan)
     return _further(solved, problem.workflow)
 
 

@@ -3,7 +3,8 @@
 PlannerError
 ├── OptionsInvalid     effort, weights or levels that mean nothing
 ├── NoActiveProfiles   nothing to plan with
-└── PlanInfeasible     no legal implementation for a node; carries every reason
+├── PlanInfeasible     no legal implementation for a node; carries every reason
+└── PlanRefused        a plan that is not what it says; a defect, never the caller's fault
 """
 
 from __future__ import annotations
@@ -34,3 +35,14 @@ class PlanInfeasible(PlannerError):
     def __init__(self, reasons: Iterable[str]) -> None:
         self.reasons = tuple(reasons)
         super().__init__("; ".join(self.reasons))
+
+
+class PlanRefused(PlannerError):
+    """The certificate found discrepancies; the plan was recorded and is not used."""
+
+    def __init__(self, discrepancies: Iterable[str]) -> None:
+        self.discrepancies = tuple(discrepancies)
+        super().__init__(
+            "the compiled plan failed its check and is not used: this is a defect of dyserve, please report what the "
+            "admin lists under Refused plans"
+        )

@@ -83,10 +83,15 @@ class PlanBundle(models.Model):
         READY = "ready"
         FAILED = "failed"
 
+    class Kind(models.TextChoices):
+        LEVELS = "levels"
+        PRICED = "priced"
+
     key = models.CharField(max_length=64, unique=True)
     fleet = models.ForeignKey(Fleet, on_delete=models.CASCADE, related_name="bundles")
     state = models.CharField(max_length=10, choices=State.choices, default=State.PREPARING)
-    levels = models.JSONField()
+    kind = models.CharField(max_length=10, choices=Kind.choices, default=Kind.LEVELS)
+    levels = models.JSONField(help_text="Specialization levels, or prices m in a priced bundle.")
     weights = models.JSONField()
     effort = models.FloatField()
     versions = models.JSONField(help_text="Versions of profiles, rates and policies the plans were made with.")
@@ -128,3 +133,23 @@ class PlanVariant(models.Model):
 
     def __str__(self) -> str:
         return f"{self.bundle} variant {self.index}"
+
+
+class RefusedPlan(models.Model):
+    """A plan that was not what it said: never handed out, kept to be looked into. One row per bundle key and level."""
+
+    key = models.CharField(max_length=64)
+    level = models.FloatField()
+    fleet = models.ForeignKey(Fleet, on_delete=models.CASCADE, related_name="+")
+    discrepancies = models.JSONField(help_text="What the certificate found, as sentences.")
+    plan = models.JSONField()
+    request = models.JSONField(help_text="The canonical document and settings that it was made from.")
+    times = models.PositiveIntegerField(default=1)
+    last_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [models.UniqueConstraint(fields=["key", "level"], name="refused_plan_once")]
+
+    def __str__(self) -> str:
+        return f"{self.key[:12]} at level {self.level:g}"

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Count, Max, QuerySet
+from django.db.models.fields.json import KT
 
 from fleet.models import Fleet
 from fleet.selectors import catalog_for
+from fleet.serving.catalog import Catalog
 from planner.compiler.bundle import from_positions
-from planner.compiler.plan import Bundle, Plan
+from planner.compiler.limits import Limits
+from planner.compiler.plan import Bundle, BundleKind, Plan
 from planner.compiler.policies import POLICIES
-from planner.compiler.problem import PlanningProblem
+from planner.compiler.pricing import fleet_pricing
+from planner.compiler.problem import PlanningProblem, policies_digest
 from planner.compiler.profile import ProfileSet
 from planner.compiler.profile_json import profiles_from_json
 from planner.compiler.workflow import Workflow as WorkflowValue
@@ -122,14 +126,63 @@ def problem_for(
     known_prompt_tokens: Mapping[str, int] | None = None,
 ) -> PlanningProblem:
     """The planning problem of a version on a fleet as both are now."""
+    return chosen_problem(
+        workflow_value(version), catalog_for(fleet), active_profiles(), options, known_prompt_tokens or NO_PROMPTS
+    )
+
+
+def chosen_problem(
+    workflow: WorkflowValue,
+    catalog: Catalog,
+    profiles: ProfileSet,
+    options: PlanOptions,
+    known_prompt_tokens: Mapping[str, int] = NO_PROMPTS,
+) -> PlanningProblem:
+    """The planning problem under a request's options."""
     return PlanningProblem(
-        workflow=workflow_value(version),
-        catalog=catalog_for(fleet),
-        profiles=active_profiles(),
+        workflow=workflow,
+        catalog=catalog,
+        profiles=profiles,
         weights=options.weights,
         effort=options.effort,
-        known_prompt_tokens=known_prompt_tokens or NO_PROMPTS,
+        known_prompt_tokens=known_prompt_tokens,
+        limits=options.limits,
+        pricing=fleet_pricing(catalog) if options.bundle == "priced" else None,
     )
+
+
+def options_of_bundle(bundle: PlanBundle, workflow: WorkflowValue) -> PlanOptions:
+    """What the bundle was asked for; its limits name the nodes of `workflow`, which is of its structure."""
+    stored = bundle.request.get("options", {}).get("limits")
+    options = PlanOptions.of(
+        effort=bundle.effort, weights=bundle.weights, bundle=bundle.kind, levels=bundle.levels, limits=stored
+    )
+    if not (options.limits.pinned or options.limits.forbidden):
+        return options
+    return replace(options, limits=_renamed(options.limits, workflow_of_document(bundle.request["document"]), workflow))
+
+
+def _renamed(limits: Limits, source: WorkflowValue, target: WorkflowValue) -> Limits:
+    """`*` and whatever else names no node stays as it is."""
+    names = {node.id: other.id for node, other in zip(source.nodes, target.nodes, strict=True)}
+    return replace(
+        limits,
+        pinned={names.get(node, node): patterns for node, patterns in limits.pinned.items()},
+        forbidden={names.get(node, node): patterns for node, patterns in limits.forbidden.items()},
+    )
+
+
+def outdated_bundles() -> int:
+    """How many bundles no request finds any more, since profiles, fleet or policies are others now."""
+    made_of = (KT("request__profiles__digest"), KT("versions__catalog"), KT("versions__policies"))
+    found = PlanBundle.objects.order_by().values_list("fleet", *made_of).annotate(Count("pk"))
+    profiles = active_profile_version()
+    digest = profiles.digest if profiles is not None else None
+    current = {
+        (fleet.pk, digest, catalog_for(fleet).version, policies_digest(tuple(POLICIES.values())))
+        for fleet in Fleet.objects.all()
+    }
+    return sum(count for *parts, count in found if tuple(parts) not in current)
 
 
 def bundle_value(bundle: PlanBundle, workflow: WorkflowValue) -> Bundle:
@@ -138,7 +191,8 @@ def bundle_value(bundle: PlanBundle, workflow: WorkflowValue) -> Bundle:
     Raises ValueError when the workflow has another structure.
     """
     variants = tuple(variant_value(variant, workflow) for variant in bundle.variants.order_by("index"))
-    return Bundle(key=bundle.key, variants=variants, complete=bundle.state == PlanBundle.State.READY)
+    kind = cast("BundleKind", bundle.kind)
+    return Bundle(key=bundle.key, variants=variants, complete=bundle.state == PlanBundle.State.READY, kind=kind)
 
 
 def variant_value(variant: PlanVariant, workflow: WorkflowValue) -> Plan:

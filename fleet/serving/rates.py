@@ -48,6 +48,8 @@ class ServiceRates:
             raise ValueError("step_base_s and step_per_sequence_s belong together: give both or neither")
         if min(self.step_base_s or 0.0, self.step_per_sequence_s or 0.0) < 0:
             raise ValueError("step times must not be negative")
+        if self.step_base_s == self.step_per_sequence_s == 0:
+            raise ValueError("a decode step must take time: step_base_s and step_per_sequence_s are both 0")
 
     def prefill_s(self, prompt_tokens: float) -> float:
         return self.prefill_base_s + self.prefill_per_token_s * prompt_tokens

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from fleet.serving.rates import ServiceRates
+from fleet.serving.rates import REFERENCE_BATCH, ServiceRates
 
 CONTEXT_TOKENS = 1500
 """Tokens a sequence holds on average, prompt and output so far: the reference of `capacity` and `nominal_rates`."""
@@ -192,6 +192,7 @@ def nominal_rates(
     `concurrency` above what the replica can hold is cut to its `max_num_seqs`.
     """
     batch = max(1, min(concurrency, max_num_seqs))
+    base_s, per_sequence_s = step_fit(hardware, model, context_tokens)
     return ServiceRates(
         decode_tokens_per_s=1 / step_s(hardware, model, batch, batch * context_tokens),
         prefill_base_s=prefill_s(hardware, model, 0),
@@ -199,7 +200,20 @@ def nominal_rates(
         concurrency=batch,
         capacity=capacity(hardware, model, max_num_seqs, context_tokens=context_tokens, kv_tokens=kv_tokens),
         source="roofline",
+        step_base_s=base_s,
+        step_per_sequence_s=per_sequence_s,
     )
+
+
+def step_fit(hardware: Hardware, model: ModelSpec, context_tokens: float = CONTEXT_TOKENS) -> tuple[float, float]:
+    """(w, s) of the step time w + s * B, sequences of `context_tokens` each.
+
+    Through one sequence and REFERENCE_BATCH: exact at both, and everywhere while memory is what a step waits for.
+    """
+    one = step_s(hardware, model, 1, context_tokens)
+    many = step_s(hardware, model, REFERENCE_BATCH, REFERENCE_BATCH * context_tokens)
+    per_sequence_s = (many - one) / (REFERENCE_BATCH - 1)
+    return one - per_sequence_s, per_sequence_s
 
 
 H200 = Hardware(name="H200", hbm_bytes_per_s=4.8e12, flops_per_s=989e12, memory_bytes=141e9)

@@ -1,11 +1,13 @@
-"""`bench compile`: the own solver against CBC through PuLP, the same instances in the same run (paper 7.6, Table 3).
+"""`bench compile`: the own solver against CBC and HiGHS, the same instances in the same run (paper 7.6, Table 3).
 
 A time covers everything from the workflow object to the plan ready to store: coefficients, solve, certificate, key and
-JSON. Every instance starts without menus; `warm_ms` is the same with the menus of an earlier request.
+JSON. `initial_ms`: a process that knows its profiles and fleet meets a workflow for whose nodes it has no menu yet;
+`cold_ms`: not even the profiles' tables are made; `warm_ms`: another request had the same kinds of nodes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +22,9 @@ from planner.compiler.solve import Solver, compile_plan
 
 FIRST, FURTHER = 0.0, 1.5
 MISMATCH = 1e-6
-SOLVERS: tuple[Solver, ...] = ("auto", "cbc")
+SOLVERS: tuple[Solver, ...] = ("auto", "cbc", "highs")
+LARGE_LIMIT_S = 2.0
+TICK_S = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +32,7 @@ class Measured:
     """One solver on one instance; times in ms, objectives of pi(0) and of one further level."""
 
     instance: Instance
+    cold_ms: float
     initial_ms: float
     warm_ms: float
     variant_ms: float
@@ -39,14 +44,22 @@ class Measured:
 
 
 def measure(instance: Instance, solver: Solver) -> Measured:
-    problem = instance.problem()
-    _ = problem.profiles.by_key, problem.profiles.digest  # one-time profile loading, not part of a compile
+    cold = instance.problem()
+    _ = cold.profiles.by_key, cold.profiles.digest  # loading profiles is no part of any compile
+    cold_ms, _ = _timed(lambda: _ready(cold, FIRST, solver))
+    cold.menus.made.clear()
+    problem = replace(cold, workflow=replace(cold.workflow))
     initial_ms, first = _timed(lambda: _ready(problem, FIRST, solver))
     variant_ms, further = _timed(lambda: _ready(problem, FURTHER, solver))
-    again = replace(problem, workflow=replace(problem.workflow))
+    again = replace(cold, workflow=replace(cold.workflow))
     warm_ms, _ = _timed(lambda: _ready(again, FIRST, solver))
     return Measured(
-        instance=instance, initial_ms=initial_ms, warm_ms=warm_ms, variant_ms=variant_ms, plans=(first, further)
+        instance=instance,
+        cold_ms=cold_ms,
+        initial_ms=initial_ms,
+        warm_ms=warm_ms,
+        variant_ms=variant_ms,
+        plans=(first, further),
     )
 
 
@@ -70,19 +83,19 @@ def _timed(work: Callable[[], Plan]) -> tuple[float, Plan]:
     return 1000 * (time.perf_counter() - started), plan
 
 
-def report(measured: Sequence[tuple[Measured, Measured]]) -> dict[str, Any]:
-    """`measured` holds (own, CBC) per instance."""
-    own, cbc = [pair[0] for pair in measured], [pair[1] for pair in measured]
+def report(measured: Sequence[Sequence[Measured]]) -> dict[str, Any]:
+    """`measured` holds one entry per instance, in the order of SOLVERS."""
+    own, cbc, highs = zip(*measured, strict=True)
     figures = _figures(own) | {
+        "cold_ms": _quantiles(m.cold_ms for m in own),
         "warm_ms": _quantiles(m.warm_ms for m in own),
         "cbc_ms": _quantiles(m.initial_ms for m in cbc),
         "cbc_variant_ms": _quantiles(m.variant_ms for m in cbc),
-        "mismatches": sum(_differ(a, b) for pair in measured for a, b in zip(*(m.plans for m in pair), strict=True)),
+        "highs_ms": _quantiles(m.initial_ms for m in highs),
+        "highs_variant_ms": _quantiles(m.variant_ms for m in highs),
+        "real": sum(m.instance.shape == "real" for m in own),
+        "mismatches": sum(map(_mismatches, measured)),
         "unproved": sum(not m.proved for m in own),
-        "by_size": [
-            {"nodes": size} | _figures([m for m in own if len(m.instance.workflow.nodes) == size])
-            for size in sorted({len(m.instance.workflow.nodes) for m in own})
-        ],
     }
     return figures | {
         "speedup_p95": figures["cbc_ms"]["p95"] / figures["initial_ms"]["p95"],
@@ -100,6 +113,12 @@ def _figures(measured: Sequence[Measured]) -> dict[str, Any]:
     }
 
 
+def _mismatches(solved: Sequence[Measured]) -> int:
+    """Objectives of the reference solvers, with MIP gap 0, that differ from ours."""
+    own, *references = (m.plans for m in solved)
+    return sum(_differ(*pair) for reference in references for pair in zip(own, reference, strict=True))
+
+
 def _differ(ours: Plan, theirs: Plan) -> bool:
     return abs(ours.objective - theirs.objective) > MISMATCH * max(abs(theirs.objective), 1e-9)
 
@@ -109,3 +128,72 @@ def _quantiles(values: Iterable[float]) -> dict[str, float]:
     ordered = sorted(values)
     last = len(ordered) - 1
     return {"p50": ordered[round(0.5 * last)], "p95": ordered[round(0.95 * last)], "max": ordered[last]}
+
+
+# --- Growth ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """Nodes, backends a class (24 implementations each), and the width of every layer (None: shapes in turn)."""
+
+    nodes: int
+    backends: int = 1
+    width: int | None = None
+
+
+SIZES = (
+    *(Size(nodes=nodes) for nodes in (5, 10, 20, 50, 100, 200, 500)),
+    *(Size(nodes=48, width=width) for width in (1, 2, 4, 8)),
+    *(Size(nodes=50, backends=backends) for backends in (2, 3)),
+    Size(nodes=100, backends=3),
+)
+
+
+def measure_size(size: Size, instances: Sequence[Instance]) -> dict[str, Any]:
+    """The own solver (and whom it hands over to) on problems of one size, at most LARGE_LIMIT_S each."""
+    times: list[float] = []
+    plans: list[Plan] = []
+    for instance in instances:
+        problem = instance.problem()
+        milliseconds, plan = _timed(lambda problem=problem: _planned(problem))  # type: ignore[misc]
+        times.append(milliseconds)
+        plans.append(plan)
+    return {
+        "nodes": size.nodes,
+        "implementations": 24 * size.backends,
+        "width": size.width,
+        "instances": len(plans),
+        "initial_ms": _quantiles(times),
+        "gap": _quantiles(plan.gap for plan in plans),
+        "unproved": sum(plan.gap > 0 for plan in plans),
+        "handed_over": sum(plan.solver not in ("exact", "none") for plan in plans),
+    }
+
+
+def _planned(problem: PlanningProblem) -> Plan:
+    plan = compile_plan(problem, FIRST, time_limit_s=LARGE_LIMIT_S)
+    if isinstance(plan, Infeasible):
+        raise RuntimeError(f"{problem.workflow.name} has no plan: {plan.text}")
+    return plan
+
+
+# --- An event loop beside a compile ----------------------------------------------------------------------------------
+
+
+def event_loop_stall_ms(instances: Sequence[Instance]) -> dict[str, float]:
+    """By how many ms an event loop's timer is late while a thread of the same process compiles, per instance."""
+    return _quantiles(asyncio.run(_stall_s(instance)) * 1000 for instance in instances)
+
+
+async def _stall_s(instance: Instance) -> float:
+    """The longest delay of a timer of TICK_S."""
+    problem = instance.problem()
+    compiling = asyncio.create_task(asyncio.to_thread(compile_plan, problem, FIRST, time_limit_s=LARGE_LIMIT_S))
+    longest = 0.0
+    while not compiling.done():
+        started = time.perf_counter()
+        await asyncio.sleep(TICK_S)
+        longest = max(longest, time.perf_counter() - started - TICK_S)
+    await compiling
+    return longest

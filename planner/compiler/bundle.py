@@ -1,7 +1,8 @@
 """Pressure-specialized plan bundles and the key under which requests of one shape share them (paper 4.4, Algorithm 1).
 
-Across levels only L changes. Stored bundles name nodes by position in file order, so that they can be bound to any
-workflow of the same structure, whatever its node ids and prompts are.
+Across levels only L changes; in a priced bundle (ours) the level is the price m of GPU-seconds instead. Stored bundles
+name nodes by position in file order, so that they can be bound to any workflow of the same structure, whatever its node
+ids and prompts are.
 """
 
 from __future__ import annotations
@@ -10,23 +11,31 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
-from fleet.serving.catalog import Catalog
+from fleet.serving.catalog import Backend, Catalog
 from planner.compiler.coefficients import planned_tool_s
 from planner.compiler.digest import content_digest
 from planner.compiler.legality import legal_models, legal_policies, planned_prompt_tokens
-from planner.compiler.plan import Bundle, Infeasible, Plan
+from planner.compiler.plan import Bundle, BundleKind, Infeasible, Plan
+from planner.compiler.pricing import PRICE_LEVELS
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.solve import DEFAULT_TIME_LIMIT_S, Timer, compile_plan, plan_digest
 from planner.compiler.workflow import LlmNode, Node, Workflow
 
 LEVELS: tuple[float, ...] = (0.0, 1.5, 3.0)
+DEFAULT_LEVELS: Mapping[BundleKind, tuple[float, ...]] = MappingProxyType({"levels": LEVELS, "priced": PRICE_LEVELS})
+
+
+def kind_of(problem: PlanningProblem) -> BundleKind:
+    """The kind of a problem's bundle: whether it is priced."""
+    return "levels" if problem.pricing is None else "priced"
 
 
 def compile_bundle(
     problem: PlanningProblem,
-    levels: Sequence[float] = LEVELS,
+    levels: Sequence[float] | None = None,
     *,
     first: Plan | None = None,
     time_limit_s: float = DEFAULT_TIME_LIMIT_S,
@@ -34,9 +43,10 @@ def compile_bundle(
 ) -> Bundle | Infeasible:
     """One solve per level, smallest first; `first` is pi(0) where it is known already, and is not solved again.
 
-    `time_limit_s` holds per solve. Equal assignments are kept once, at their lowest level.
+    `levels` are specialization levels L, prices m for a priced problem (None: the kind's defaults). `time_limit_s`
+    holds per solve. Equal assignments are kept once, at their lowest level.
     """
-    ordered = sorted(set(levels))
+    ordered = sorted(set(_levels(problem, levels)))
     if not ordered:
         raise ValueError("a bundle needs at least one level")
     if first is not None and first.level != ordered[0]:
@@ -48,16 +58,21 @@ def compile_bundle(
             return plan
         if all(plan.assignment != other.assignment for other in variants):
             variants.append(plan)
-    return Bundle(key=structural_key(problem, ordered), variants=tuple(variants))
+    return Bundle(key=structural_key(problem, ordered), variants=tuple(variants), kind=kind_of(problem))
 
 
-def initial_bundle(problem: PlanningProblem, first: Plan, levels: Sequence[float] = LEVELS) -> Bundle:
+def initial_bundle(problem: PlanningProblem, first: Plan, levels: Sequence[float] | None = None) -> Bundle:
     """pi(0) alone: execution may start while the other variants are prepared (paper 4.4)."""
-    return Bundle(key=structural_key(problem, levels), variants=(first,), complete=False)
+    key = structural_key(problem, levels)
+    return Bundle(key=key, variants=(first,), complete=False, kind=kind_of(problem))
 
 
-def structural_key(problem: PlanningProblem, levels: Sequence[float] = LEVELS) -> str:
-    """Digest of all that decides a bundle: structure by file order, what is planned with, weights, effort, levels.
+def _levels(problem: PlanningProblem, levels: Sequence[float] | None) -> Sequence[float]:
+    return DEFAULT_LEVELS[kind_of(problem)] if levels is None else levels
+
+
+def structural_key(problem: PlanningProblem, levels: Sequence[float] | None = None) -> str:
+    """Digest of all that decides a bundle: structure by file order, what is planned with, objective, levels.
 
     Never node ids, titles, prompts, tools' names or arguments: per-request DAGs of one shape share bundles.
     """
@@ -73,7 +88,9 @@ def structural_key(problem: PlanningProblem, levels: Sequence[float] = LEVELS) -
             "weights": problem.weights,
             "effort": problem.effort,
             "demand": problem.demand,
-            "levels": sorted(set(map(float, levels))),
+            "kind": kind_of(problem),
+            "pricing": problem.pricing,
+            "levels": sorted(set(map(float, _levels(problem, levels)))),
         }
     )
 
@@ -81,7 +98,12 @@ def structural_key(problem: PlanningProblem, levels: Sequence[float] = LEVELS) -
 @lru_cache(maxsize=32)
 def _fleet_digest(catalog: Catalog) -> str:
     """Once per fleet and process: requests come far more often than fleets change."""
-    return content_digest((catalog.version, catalog))
+    return content_digest((catalog.version, catalog.models, [_unnumbered(backend) for backend in catalog.backends]))
+
+
+def _unnumbered(backend: Backend) -> Backend:
+    """Without what plans nothing: the same calibration recorded again shares the bundles of the first."""
+    return replace(backend, emulated=False, rates=replace(backend.rates, version=1, source="calibrated"))
 
 
 def _node_key(problem: PlanningProblem, node: Node) -> Mapping[str, Any]:

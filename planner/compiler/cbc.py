@@ -11,20 +11,16 @@ import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pulp import COIN_CMD, PULP_CBC_CMD, LpSolutionIntegerFeasible, LpSolutionOptimal
+from pulp import COIN_CMD, PULP_CBC_CMD, LpSolutionInfeasible, LpSolutionIntegerFeasible, LpSolutionOptimal
 
-from planner.compiler.coefficients import Coefficients
-from planner.compiler.evaluate import Choice, Solution
-from planner.compiler.fallback import incumbent, upper_bound
-from planner.compiler.ilp import OBJECTIVE_SCALE, PlanModel, build_model
+from planner.compiler.ilp import OBJECTIVE_SCALE, Answer, PlanModel, chosen
 
 BUNDLED_CBC: str = PULP_CBC_CMD.pulp_cbc_path
 """The executable in PuLP's wheel, started through the solver class that PuLP 4 keeps."""
 
 
-def solve(coefficients: Coefficients, level: float, time_limit_s: float) -> Solution:
-    """Runs CBC to proven optimality or to the limit; without an incumbent by then, takes the solver-free one."""
-    model = build_model(coefficients, level)
+def run(model: PlanModel, time_limit_s: float) -> Answer:
+    """Runs CBC to proven optimality (gap 0), proven infeasibility or the time limit."""
     with TemporaryDirectory(prefix="dyserve-cbc-") as folder:
         log = Path(folder, "cbc.log")
         # No `threads` option: with 1 thread CBC's worker missed its wake-up in 7 of 9,000 solves and slept 10 s.
@@ -34,20 +30,10 @@ def solve(coefficients: Coefficients, level: float, time_limit_s: float) -> Solu
         bound = logged_bound(log.read_text() if log.exists() else "")
     found = model.program.sol_status
     if found == LpSolutionOptimal:
-        return Solution(choice=_chosen(coefficients, model), solver="cbc")
-    bound = min(bound, upper_bound(coefficients, level))
+        return Answer(status="optimal", choice=chosen(model))
     if found == LpSolutionIntegerFeasible:
-        return Solution(choice=_chosen(coefficients, model), solver="cbc", bound=bound)
-    return Solution(choice=incumbent(coefficients, level), solver="fallback", bound=bound)
-
-
-def _chosen(coefficients: Coefficients, model: PlanModel) -> Choice:
-    """The column whose binary is set, per node (the largest one: solvers return 0.9999999)."""
-    choice = {}
-    for node_id, node in coefficients.nodes.items():
-        values = [variable.value() or 0.0 for variable in model.x[node_id]]
-        choice[node_id] = node.columns[values.index(max(values))]
-    return choice
+        return Answer(status="feasible", choice=chosen(model), bound=bound)
+    return Answer(status="infeasible" if found == LpSolutionInfeasible else "unknown", bound=bound)
 
 
 def logged_bound(log: str) -> float:

@@ -1,24 +1,28 @@
 """An independent check of a plan (ours): every number again from the inputs, sharing no code with the compiler's path.
 
 It reads workflow, profiles, rates and policies directly. What it repeats on purpose: Eq. 2, the reach weight, the
-residual risk, the reference plan, the longest path. Only the vulnerability look-up is the table's own.
+residual risk, the reference plan, the longest path, the GPU-seconds of the priced objective. Only the vulnerability
+look-up is the table's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isclose, prod
+from math import isclose, log, prod
 
+from fleet.serving.rates import ServiceRates
 from planner.compiler.digest import content_digest
 from planner.compiler.plan import Implementation, Plan
 from planner.compiler.policies import Policy
+from planner.compiler.pricing import Pricing
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.profile import PairProfile
 from planner.compiler.vulnerability import fan_in
 from planner.compiler.workflow import LlmNode, Role, Workflow
 
 TOLERANCE = 1e-6
+PRICED_BATCH = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +31,13 @@ class _Numbers:
     tau: float
     work: dict[str, float]
     cost: float
+    gpu_s: dict[str, float]
 
 
 def verify_plan(problem: PlanningProblem, plan: Plan) -> tuple[str, ...]:
     """Discrepancies between the plan and its problem, each a sentence; empty when the plan is what it says."""
     illegal = tuple(_illegal(problem, plan))
-    return illegal or tuple(_wrong_numbers(problem, plan))
+    return illegal or tuple(_wrong_numbers(problem, plan, _derive(problem, plan)))
 
 
 def _illegal(problem: PlanningProblem, plan: Plan) -> Iterator[str]:
@@ -107,12 +112,12 @@ def _context_too_short(
 
 
 def _numbers(problem: PlanningProblem, node: LlmNode, impl: Implementation) -> _Numbers:
-    """Eq. 2, work and cost of a legal implementation."""
+    """Eq. 2, work, cost and GPU-seconds of a legal implementation."""
     profile, policy = _profile(problem, node, impl), problem.policies[impl.policy]
     if profile is None:
         raise ValueError(f"{impl.label} of node {node.id} is not profiled")
     demand = {call.role: call for call in profile.calls}
-    total_s, work, price = 0.0, dict[str, float](), 0.0
+    total_s, work, price, gpu_s = 0.0, dict[str, float](), 0.0, dict[str, float]()
     for stage in policy.stages:
         longest = likely = 0.0
         for call in stage.calls:
@@ -127,14 +132,31 @@ def _numbers(problem: PlanningProblem, node: LlmNode, impl: Implementation) -> _
             longest, likely = max(longest, seconds), max(likely, probability)
             work[model.name] = work.get(model.name, 0.0) + call.count * probability * seconds
             price += call.count * probability * (tokens_in * model.price_in + tokens_out * model.price_out)
+            busy = rates.prefill_base_s + rates.prefill_per_token_s * tokens_in + tokens_out * _token_share_s(rates)
+            gpu_s[model.name] = gpu_s.get(model.name, 0.0) + call.count * probability * busy * rates.time_scale
         total_s += likely * longest
-    return _Numbers(quality=profile.quality, tau=total_s, work=work, cost=price)
+    return _Numbers(quality=profile.quality, tau=total_s, work=work, cost=price, gpu_s=gpu_s)
+
+
+def _token_share_s(rates: ServiceRates) -> float:
+    """A token's share of one decode step at the priced batch.
+
+    Without a fit, w + s * B from two equations: w + s * concurrency is a step at the decode rate, and a step at the
+    capacity C takes twice a single stream's, w + s * C = 2 (w + s), where that leaves w positive.
+    """
+    base, slope = rates.step_base_s, rates.step_per_sequence_s
+    if base is None or slope is None:
+        ratio = max(0, rates.capacity - 2)
+        slope = 1 / rates.decode_tokens_per_s / (ratio + rates.concurrency)
+        base = ratio * slope
+    return base / PRICED_BATCH + slope
 
 
 def _longest_path(workflow: Workflow, durations_s: dict[str, float]) -> float:
-    """By relaxation over the edges: |V| rounds are enough on a DAG."""
-    finish = dict(durations_s)
-    for _ in workflow.nodes:
+    """By relaxation over the edges until nothing changes: at most |V| rounds on a DAG."""
+    finish, before = dict(durations_s), dict[str, float]()
+    while finish != before:
+        before = dict(finish)
         for source, target in workflow.edges:
             finish[target] = max(finish[target], finish[source] + durations_s[target])
     return max(finish.values())
@@ -143,19 +165,18 @@ def _longest_path(workflow: Workflow, durations_s: dict[str, float]) -> float:
 def _descendants(workflow: Workflow, node_id: str) -> set[str]:
     found, frontier = {node_id}, [node_id]
     while frontier:
-        here = frontier.pop()
-        below = {target for source, target in workflow.edges if source == here} - found
+        below = set(workflow.successors[frontier.pop()]) - found
         found |= below
         frontier.extend(below)
     return found
 
 
 def _vulnerability(problem: PlanningProblem, node: LlmNode) -> float:
-    edges, output = set(problem.workflow.edges), problem.workflow.output
-    if output not in _descendants(problem.workflow, node.id):
+    workflow, output = problem.workflow, problem.workflow.output
+    if output not in _descendants(workflow, node.id):
         return 0.0
-    before = len({source for source, target in edges if target == node.id})
-    last = node.id == output or all(source != node.id for source, _ in edges)
+    before = len(set(workflow.predecessors[node.id]))
+    last = node.id == output or not workflow.successors[node.id]
     role: Role = "terminal" if last else "intermediate" if before else "source"
     return problem.profiles.vulnerability.lookup(role, node.skill, fan_in(before))
 
@@ -187,12 +208,18 @@ def _reference(problem: PlanningProblem, node: LlmNode) -> _Numbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Derived:
-    """A legal plan's numbers by LLM node, and those of the reference plan; the tools' seconds."""
+    """A legal plan's numbers by LLM node, and those of the reference plan; the tools' seconds.
+
+    T is the longest path of `graph`. A residual plan has fewer LLM nodes than the reference plan; those it lacks count
+    among the `tools`, and give `settled_quality`.
+    """
 
     llm: dict[str, _Numbers]
     reference: dict[str, _Numbers]
     risk: dict[str, float]
     tools: dict[str, float]
+    graph: Workflow
+    settled_quality: float = 1.0
 
     @property
     def durations(self) -> dict[str, float]:
@@ -208,6 +235,7 @@ def _derive(problem: PlanningProblem, plan: Plan) -> _Derived:
         reference={node.id: _reference(problem, node) for node in llm},
         risk={node.id: _vulnerability(problem, node) * (1 - numbers[node.id].quality) for node in llm},
         tools={node.id: float(f"{node.expected_s:.2g}") for node in nodes if not isinstance(node, LlmNode)},
+        graph=problem.workflow,
     )
 
 
@@ -228,7 +256,9 @@ def _amount(problem: PlanningProblem, values: dict[str, _Numbers]) -> float:
 
 def _terms(problem: PlanningProblem, plan: Plan, derived: _Derived) -> dict[str, float]:
     """The objective's summands, signs included."""
-    workflow, weights, count = problem.workflow, problem.weights, max(1, len(derived.llm))
+    if problem.pricing is not None:
+        return _priced_terms(problem.pricing, plan, derived)
+    workflow, weights, count = problem.workflow, problem.weights, max(1, len(derived.reference))
     others = max(1, len(workflow.nodes) - 1)
     reach = {
         node_id: 1 + weights.beta * problem.effort * (len(_descendants(workflow, node_id)) - 1) / others
@@ -241,9 +271,18 @@ def _terms(problem: PlanningProblem, plan: Plan, derived: _Derived) -> dict[str,
     return {
         "quality": sum(reach[n] * value.quality for n, value in derived.llm.items()) / count,
         "risk": -weights.lambda_r * sum(derived.risk.values()) / count,
-        "latency": _penalty(weights.lambda_l, _longest_path(workflow, derived.durations), t_ref),
+        "latency": _penalty(weights.lambda_l, _longest_path(derived.graph, derived.durations), t_ref),
         "cost": _penalty(weights.lambda_c, sum(value.cost for value in derived.llm.values()), k_ref),
         "demand": _penalty(plan.level * weights.lambda_d, _amount(problem, derived.llm), d_ref),
+    }
+
+
+def _priced_terms(pricing: Pricing, plan: Plan, derived: _Derived) -> dict[str, float]:
+    used = [item for value in derived.llm.values() for item in value.gpu_s.items()]
+    return {
+        "log_quality": sum(log(max(1 - risk, 1e-6)) for risk in derived.risk.values()),
+        "gpu": -plan.level * sum(pricing.prices[model] * seconds for model, seconds in used),
+        "latency": -pricing.epsilon * _longest_path(derived.graph, derived.durations),
     }
 
 
@@ -251,13 +290,15 @@ def _penalty(weight: float, value: float, reference: float) -> float:
     return -weight * value / reference if reference > 0 else 0.0
 
 
-def _wrong_numbers(problem: PlanningProblem, plan: Plan) -> Iterator[str]:
-    derived = _derive(problem, plan)
+def _wrong_numbers(problem: PlanningProblem, plan: Plan, derived: _Derived) -> Iterator[str]:
     terms, demand = _terms(problem, plan, derived), _demand(derived.llm)
     single = {
         "objective": (plan.objective, sum(terms.values())),
-        "makespan_s": (plan.makespan_s, _longest_path(problem.workflow, derived.durations)),
-        "estimated_quality": (plan.estimated_quality, prod(1 - risk for risk in derived.risk.values())),
+        "makespan_s": (plan.makespan_s, _longest_path(derived.graph, derived.durations)),
+        "estimated_quality": (
+            plan.estimated_quality,
+            derived.settled_quality * prod(1 - risk for risk in derived.risk.values()),
+        ),
         "cost": (plan.cost, sum(value.cost for value in derived.llm.values())),
     }
     for name, (said, right) in single.items():

@@ -9,13 +9,13 @@ Normalisation by a reference plan is ours: largest legal model, fastest of its b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING
 
 from planner.compiler.critical_path import makespan_s
 from planner.compiler.legality import why_none_is_legal
-from planner.compiler.menu import Column, Menu, menu_of
+from planner.compiler.menu import Column, Menu, Row, menu_of
 from planner.compiler.plan import Implementation, Infeasible
 from planner.compiler.pricing import LEAST_QUALITY, Pricing
 from planner.compiler.vulnerability import vulnerability
@@ -114,27 +114,27 @@ def planned_tool_s(node: ToolNode) -> float:
 def build_coefficients(problem: PlanningProblem) -> Coefficients | Infeasible:
     """Infeasible when some LLM node has no legal implementation, with a reason for each such node."""
     nodes: dict[str, NodeCoefficients] = {}
+    reference: dict[str, Row] = {}
     reasons: list[str] = []
     for node in problem.workflow.llm_nodes:
         menu = menu_of(problem, node)
-        if menu.columns:
+        if len(menu):
             nodes[node.id] = _node_coefficients(problem, node, menu)
+            reference[node.id] = menu.reference
         else:
             reasons.append(f"node {node.id} has no legal implementation: {'; '.join(why_none_is_legal(problem, node))}")
     if reasons:
         return Infeasible(reasons=tuple(reasons))
-    reference = {node_id: reference_column(problem, node.columns) for node_id, node in nodes.items()}
     no_tools = {node.id: 0.0 for node in problem.workflow.tool_nodes}
-    without_demand = Coefficients(
+    return Coefficients(
         problem=problem,
         nodes=nodes,
         fixed_s={node.id: planned_tool_s(node) for node in problem.workflow.tool_nodes},
         llm_count=max(1, len(nodes)),
-        t_ref=makespan_s(problem.workflow, no_tools | {n: c.duration_s for n, c in reference.items()}),
-        k_ref=sum(column.cost for column in reference.values()),
-        d_ref=0.0,
+        t_ref=makespan_s(problem.workflow, no_tools | {n: row.duration_s for n, row in reference.items()}),
+        k_ref=sum(row.cost for row in reference.values()),
+        d_ref=sum(row.duration_s if problem.demand == "tau" else row.work_s for row in reference.values()),
     )
-    return replace(without_demand, d_ref=sum(map(without_demand.demand, reference.values())))
 
 
 def _node_coefficients(problem: PlanningProblem, node: LlmNode, menu: Menu) -> NodeCoefficients:
@@ -144,11 +144,3 @@ def _node_coefficients(problem: PlanningProblem, node: LlmNode, menu: Menu) -> N
         menu=menu,
     )
 
-
-def reference_column(problem: PlanningProblem, columns: tuple[Column, ...]) -> Column:
-    """Largest legal model, its cheapest legal policy, then the fastest of its backends (ties: declaration order)."""
-    rank = {model.name: (model.size_rank, model.name) for model in problem.catalog.models}
-    largest = max((c.implementation.model for c in columns), key=lambda name: rank[name])
-    of_model = [c for c in columns if c.implementation.model == largest]
-    cheapest = min(of_model, key=lambda c: c.cost).implementation.policy
-    return min((c for c in of_model if c.implementation.policy == cheapest), key=lambda c: c.duration_s)

@@ -42,7 +42,7 @@ def evaluate(coefficients: Coefficients, choice: Choice, level: float) -> Evalua
     total_s = makespan_s(workflow, durations)
     demand = _work_per_model(chosen)
     return Evaluation(
-        terms=_terms(coefficients, chosen, level, total_s),
+        terms=terms(coefficients, chosen, level, total_s),
         estimated_quality=coefficients.settled_quality
         * prod(1.0 - coefficients.nodes[n].residual_risk(column) for n, column in chosen.items()),
         makespan_s=total_s,
@@ -53,7 +53,8 @@ def evaluate(coefficients: Coefficients, choice: Choice, level: float) -> Evalua
     )
 
 
-def _terms(coefficients: Coefficients, chosen: Choice, level: float, total_s: float) -> dict[str, float]:
+def terms(coefficients: Coefficients, chosen: Choice, level: float, total_s: float) -> dict[str, float]:
+    """What the chosen columns, of all nodes or of some, and a makespan add to each term of the objective."""
     latency = -coefficients.latency_price * total_s
     if coefficients.problem.pricing is not None:
         return _priced_terms(coefficients, coefficients.problem.pricing, chosen, level) | {"latency": latency}

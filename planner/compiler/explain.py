@@ -1,17 +1,31 @@
-"""Why this plan: per node, what every other implementation would change, and the slack of its branch (ours)."""
+"""Why this plan: what every other implementation would change, what verification adds, which path decides (ours).
+
+All figures come from the plan's own evaluation, so any plan of the problem can be explained, optimal or not. Under
+caps on the whole plan an alternative may be better than the planned one and not allowed: it names what it breaks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from math import inf, prod
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import accumulate
+from operator import mul
+from typing import Any
 
-from planner.compiler.coefficients import Coefficients
-from planner.compiler.critical_path import makespan_s, slack_s
-from planner.compiler.evaluate import Choice, Evaluation, evaluate
+from planner.compiler.caps import Cap, caps_of
+from planner.compiler.coefficients import Coefficients, NodeCoefficients
+from planner.compiler.critical_path import finish_times, slack_s
+from planner.compiler.evaluate import Choice, Evaluation, evaluate, terms
 from planner.compiler.menu import Column
 from planner.compiler.plan import Implementation, Infeasible, Plan
 from planner.compiler.problem import PlanningProblem
+from planner.compiler.workflow import Workflow
+
+CRITICAL_S = 1e-9
+"""A node with less slack than this, in seconds, is critical."""
+ROUNDING = 1e-12
+"""Sums of one path in another order differ by less, relative to the makespan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +34,8 @@ class Alternative:
 
     `node_quality` is the pair's profiled quality, `estimated_quality` the whole plan's; `makespan_s` is re-evaluated
     on the whole DAG (a node with slack may get slower for free); `demand` is in slot-seconds; `objective` holds at the
-    plan's level.
+    plan's level and is the sum of `terms`, which are named and signed like those of a plan. `breaks`: the caps that
+    the plan with this change would not keep.
     """
 
     implementation: Implementation
@@ -29,18 +44,115 @@ class Alternative:
     makespan_s: float
     cost: float
     demand: float
+    terms: Mapping[str, float]
     objective: float
     chosen: bool
+    breaks: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return _json(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What a node's policy adds to its model alone, everything else as planned; all figures: with it minus without.
+
+    Without it the node runs `plain`: `none` on the same backend, or the cheapest legal policy where `none` is not
+    legal. `node_s` are seconds of the node, `makespan_s` those that reach the critical path (paper 2.2).
+    """
+
+    plain: Implementation
+    node_s: float
+    makespan_s: float
+    without_makespan_s: float
+    node_quality: float
+    estimated_quality: float
+    cost: float
+    demand: float
+    objective: float
+
+    def to_json(self) -> dict[str, Any]:
+        return _json(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeExplanation:
-    """`best` is the alternative that loses least; None when the node has one legal implementation only."""
+    """`best` is the alternative that loses least; None when the node has one legal implementation only.
+
+    `alternatives` holds every legal implementation, the planned one included, best objective first. `slack_s`: seconds
+    by which the node may take longer before the makespan grows. `verification`: None when the node runs plain.
+    """
 
     node: str
     chosen: Implementation
     best: Alternative | None
     slack_s: float
+    alternatives: tuple[Alternative, ...]
+    verification: Verification | None
+
+    @property
+    def critical(self) -> bool:
+        return self.slack_s < CRITICAL_S
+
+    def to_json(self, most: int | None = None) -> dict[str, Any]:
+        """`most`: how many of the alternatives are written, the planned one always; None: all."""
+        written = [a.to_json() for i, a in enumerate(self.alternatives) if most is None or i < most or a.chosen]
+        return {
+            "node": self.node,
+            "chosen": self.chosen.to_json(),
+            "best": self.best.to_json() if self.best else None,
+            "slack_s": self.slack_s,
+            "critical": self.critical,
+            "verification": self.verification.to_json() if self.verification else None,
+            "alternatives": written,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanVerification:
+    """What all verification of a plan adds: the plan minus the same plan with every node run plain.
+
+    `nodes` are those that verify. The nodes' own `makespan_s` need not add up to this one: branches run in parallel.
+    """
+
+    nodes: tuple[str, ...]
+    makespan_s: float
+    without_makespan_s: float
+    estimated_quality: float
+    cost: float
+    demand: float
+    objective: float
+
+    def to_json(self) -> dict[str, Any]:
+        return _json(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A plan explained. `critical_path` is one longest path, tools included; `critical` all nodes without slack.
+
+    `slack_s` holds every node, tools included; `nodes` the planned LLM nodes in file order.
+    """
+
+    level: float
+    objective: float
+    terms: Mapping[str, float]
+    estimated_quality: float
+    makespan_s: float
+    cost: float
+    demand: Mapping[str, float]
+    critical_path: tuple[str, ...]
+    critical: tuple[str, ...]
+    slack_s: Mapping[str, float]
+    verification: PlanVerification
+    nodes: tuple[NodeExplanation, ...]
+
+    def to_json(self, most: int | None = None) -> dict[str, Any]:
+        """Plain JSON values; `most` alternatives a node and the planned one, None: all."""
+        return _json(self) | {
+            "verification": self.verification.to_json(),
+            "nodes": [node.to_json(most) for node in self.nodes],
+        }
 
 
 def alternatives(problem: PlanningProblem, plan: Plan, node: str) -> tuple[Alternative, ...]:
@@ -65,72 +177,242 @@ def explain(problem: PlanningProblem, plan: Plan) -> tuple[NodeExplanation, ...]
     return tuple(_explanation(planned, node_id) for node_id in planned.choice)
 
 
-def _explanation(planned: _Planned, node_id: str) -> NodeExplanation:
-    others = [other for other in _alternatives(planned, node_id) if not other.chosen]
-    return NodeExplanation(
-        node=node_id,
-        chosen=planned.choice[node_id].implementation,
-        best=others[0] if others else None,
-        slack_s=planned.slack_s[node_id],
+def explain_plan(problem: PlanningProblem, plan: Plan) -> Explanation:
+    """The whole plan and every node. Raises ValueError when the plan is not one of this problem."""
+    planned = _planned(problem, plan)
+    now, workflow = planned.now, problem.workflow
+    nodes = tuple(_explanation(planned, node_id) for node_id in planned.choice)
+    return Explanation(
+        level=plan.level,
+        objective=now.objective,
+        terms=now.terms,
+        estimated_quality=now.estimated_quality,
+        makespan_s=now.makespan_s,
+        cost=now.cost,
+        demand=now.demand,
+        critical_path=critical_path(workflow, now.durations_s),
+        critical=tuple(node.id for node in workflow.nodes if planned.slack_s[node.id] < CRITICAL_S),
+        slack_s=planned.slack_s,
+        verification=_plan_verification(planned),
+        nodes=nodes,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Planned:
-    """A plan with the columns it chose and what all its nodes' explanations share."""
-
-    coefficients: Coefficients
-    choice: Choice
-    level: float
-    now: Evaluation
-    slack_s: Mapping[str, float]
-
-
-def _planned(problem: PlanningProblem, plan: Plan) -> _Planned:
-    coefficients = problem.coefficients
-    if isinstance(coefficients, Infeasible):
-        raise ValueError(f"the problem has no plan: {coefficients.text}")
+def choice_of(coefficients: Coefficients, plan: Plan) -> dict[str, Column]:
+    """The plan's columns. Raises ValueError when an implementation is not legal in this problem."""
     choice = {}
     for node_id, node in coefficients.nodes.items():
         column = node.column(plan.assignment[node_id]) if node_id in plan.assignment else None
         if column is None:
             raise ValueError(f"the plan's implementation of node {node_id} is not legal in this problem")
         choice[node_id] = column
+    return choice
+
+
+def critical_path(workflow: Workflow, durations_s: Mapping[str, float]) -> tuple[str, ...]:
+    """One longest path, from its start; of equal ones the nodes that come first in file order."""
+    finish, index = finish_times(workflow, durations_s), workflow.index
+    ahead = max(workflow.topological_order, key=lambda n: (finish[n], -index[n]))
+    path = [ahead]
+    while workflow.predecessors[ahead]:
+        ahead = max(workflow.predecessors[ahead], key=lambda n: (finish[n], -index[n]))
+        path.append(ahead)
+    return tuple(reversed(path))
+
+
+# --- The plan as its explanations see it -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """A plan with the columns it chose and what all its nodes' explanations share.
+
+    By node: `avoiding_s` is the longest path that does not pass it, `others_quality` the estimate without its factor.
+    `used`: every cap with the plan's own total.
+    """
+
+    coefficients: Coefficients
+    choice: Choice
+    level: float
+    now: Evaluation
+    slack_s: Mapping[str, float]
+    avoiding_s: Mapping[str, float]
+    others_quality: Mapping[str, float]
+    used: tuple[tuple[Cap, float], ...]
+
+
+def _planned(problem: PlanningProblem, plan: Plan) -> _Planned:
+    coefficients = problem.coefficients
+    if isinstance(coefficients, Infeasible):
+        raise ValueError(f"the problem has no plan: {coefficients.text}")
+    choice = choice_of(coefficients, plan)
     now = evaluate(coefficients, choice, plan.level)
-    slack = slack_s(problem.workflow, now.durations_s)
-    return _Planned(coefficients=coefficients, choice=choice, level=plan.level, now=now, slack_s=slack)
+    return _Planned(
+        coefficients=coefficients,
+        choice=choice,
+        level=plan.level,
+        now=now,
+        slack_s=slack_s(problem.workflow, now.durations_s),
+        avoiding_s=_avoiding_s(problem.workflow, now.durations_s),
+        others_quality=_others_quality(coefficients, choice),
+        used=tuple((cap, cap.total(coefficients, choice)) for cap in caps_of(coefficients)),
+    )
+
+
+def _others_quality(coefficients: Coefficients, choice: Choice) -> dict[str, float]:
+    """The product over all nodes but one, for each, without a division: a factor may be 0."""
+    factors = [1.0 - coefficients.nodes[n].residual_risk(column) for n, column in choice.items()]
+    before = list(accumulate(factors, mul, initial=coefficients.settled_quality))
+    after = list(accumulate(reversed(factors), mul, initial=1.0))[-2::-1]
+    return {node_id: head * tail for node_id, head, tail in zip(choice, before, after, strict=False)}
+
+
+def _added_s(planned: _Planned, node_id: str) -> Callable[[float], float]:
+    """What another duration of one node adds to the makespan: the longest path that avoids the node, or through it."""
+    now_s, avoiding = planned.now.makespan_s, planned.avoiding_s[node_id]
+    through = now_s - planned.slack_s[node_id] - planned.now.durations_s[node_id]
+
+    def added(duration_s: float) -> float:
+        change = max(avoiding, through + duration_s) - now_s
+        return change if abs(change) > ROUNDING * now_s else 0.0
+
+    return added
+
+
+def _avoiding_s(workflow: Workflow, durations_s: Mapping[str, float]) -> dict[str, float]:
+    """Per node the longest path that does not pass it, for all nodes in one sweep; 0 where every path does.
+
+    In a topological order a path that avoids a node ends before it, starts after it, or has an edge across it.
+    """
+    order = workflow.topological_order
+    place = {node_id: i for i, node_id in enumerate(order)}
+    finish, tail = finish_times(workflow, durations_s), _tails(workflow, durations_s)
+    after = [0.0] * (len(order) + 1)
+    for i in range(len(order) - 1, -1, -1):
+        after[i] = max(after[i + 1], tail[order[i]])
+    across: list[tuple[float, int]] = []
+    avoiding, before = {}, 0.0
+    for i, node_id in enumerate(order):
+        while across and across[0][1] <= i:
+            heapq.heappop(across)
+        avoiding[node_id] = max(before, after[i + 1], -across[0][0] if across else 0.0)
+        before = max(before, finish[node_id])
+        for successor in workflow.successors[node_id]:
+            heapq.heappush(across, (-finish[node_id] - tail[successor], place[successor]))
+    return avoiding
+
+
+def _tails(workflow: Workflow, durations_s: Mapping[str, float]) -> dict[str, float]:
+    """The longest path that starts with each node."""
+    tail: dict[str, float] = {}
+    for node_id in reversed(workflow.topological_order):
+        tail[node_id] = durations_s[node_id] + max((tail[s] for s in workflow.successors[node_id]), default=0.0)
+    return tail
+
+
+# --- Nodes -----------------------------------------------------------------------------------------------------------
+
+
+def _explanation(planned: _Planned, node_id: str) -> NodeExplanation:
+    found = _alternatives(planned, node_id)
+    return NodeExplanation(
+        node=node_id,
+        chosen=planned.choice[node_id].implementation,
+        best=next((other for other in found if not other.chosen), None),
+        slack_s=planned.slack_s[node_id],
+        alternatives=found,
+        verification=_verification(planned, node_id, found),
+    )
 
 
 def _alternatives(planned: _Planned, node_id: str) -> tuple[Alternative, ...]:
     coefficients, node, chosen = planned.coefficients, planned.coefficients.nodes[node_id], planned.choice[node_id]
-    others_quality = prod(
-        1 - coefficients.nodes[n].residual_risk(column) for n, column in planned.choice.items() if n != node_id
-    )
-    makespan = _makespan_by_duration(planned, node_id)
-    gain = coefficients.gain(node, chosen, planned.level)
+    others_quality = planned.others_quality[node_id]
+    added_s, now_s = _added_s(planned, node_id), planned.now.makespan_s
+    here = terms(coefficients, {node_id: chosen}, planned.level, now_s)
+    demand = sum(chosen.work.values())
 
     def alternative(column: Column) -> Alternative:
-        longer = makespan(column.duration_s) - planned.now.makespan_s if column is not chosen else 0.0
+        longer = added_s(column.duration_s) if column is not chosen else 0.0
+        there = terms(coefficients, {node_id: column}, planned.level, now_s + longer)
+        changes = {name: value - here[name] for name, value in there.items()}
         return Alternative(
             implementation=column.implementation,
             node_quality=column.quality - chosen.quality,
             estimated_quality=others_quality * (node.residual_risk(chosen) - node.residual_risk(column)),
             makespan_s=longer,
             cost=column.cost - chosen.cost,
-            demand=sum(column.work.values()) - sum(chosen.work.values()),
-            objective=coefficients.gain(node, column, planned.level) - gain - coefficients.latency_price * longer,
+            demand=sum(column.work.values()) - demand,
+            terms=changes,
+            objective=sum(changes.values()),
             chosen=column is chosen,
+            breaks=tuple(_broken(planned, node_id, column, longer)) if planned.used else (),
         )
 
     return tuple(sorted(map(alternative, node.columns), key=lambda found: -found.objective))
 
 
-def _makespan_by_duration(planned: _Planned, node_id: str) -> Callable[[float], float]:
-    """The makespan as a function of one node's duration: the longest path that avoids the node, or through it.
+def _broken(planned: _Planned, node_id: str, column: Column, longer_s: float) -> Iterator[str]:
+    """Caps that the plan with this column would not keep."""
+    chosen = planned.choice[node_id]
+    for cap, used in planned.used:
+        more = longer_s if cap.path else cap.amount(node_id, column) - cap.amount(node_id, chosen)
+        if not used + more <= cap.room:
+            yield cap.name
 
-    Two passes over the DAG serve all of a node's alternatives, so that large workflows stay explainable.
-    """
-    durations, now = planned.now.durations_s, planned.now.makespan_s
-    avoiding = makespan_s(planned.coefficients.problem.workflow, {**durations, node_id: -inf})
-    through = now - planned.slack_s[node_id] - durations[node_id]
-    return lambda duration_s: max(avoiding, through + duration_s)
+
+# --- Verification ----------------------------------------------------------------------------------------------------
+
+
+def _plain(node: NodeCoefficients, chosen: Column) -> Column:
+    """The chosen model on its backend without verification: `none`, else the cheapest legal policy."""
+    place = (chosen.implementation.model, chosen.implementation.backend)
+    same = [c for c in node.columns if (c.implementation.model, c.implementation.backend) == place]
+    return min(same, key=lambda c: (c.implementation.policy != "none", c.cost, c is not chosen))
+
+
+def _verification(planned: _Planned, node_id: str, found: tuple[Alternative, ...]) -> Verification | None:
+    chosen = planned.choice[node_id]
+    plain = _plain(planned.coefficients.nodes[node_id], chosen)
+    if plain is chosen:
+        return None
+    without = next(a for a in found if a.implementation == plain.implementation)
+    return Verification(
+        plain=plain.implementation,
+        node_s=chosen.duration_s - plain.duration_s,
+        makespan_s=-without.makespan_s,
+        without_makespan_s=planned.now.makespan_s + without.makespan_s,
+        node_quality=-without.node_quality,
+        estimated_quality=-without.estimated_quality,
+        cost=-without.cost,
+        demand=-without.demand,
+        objective=-without.objective,
+    )
+
+
+def _plan_verification(planned: _Planned) -> PlanVerification:
+    nodes = planned.coefficients.nodes
+    plain = {node_id: _plain(nodes[node_id], column) for node_id, column in planned.choice.items()}
+    now, without = planned.now, evaluate(planned.coefficients, plain, planned.level)
+    return PlanVerification(
+        nodes=tuple(node_id for node_id, column in planned.choice.items() if plain[node_id] is not column),
+        makespan_s=now.makespan_s - without.makespan_s,
+        without_makespan_s=without.makespan_s,
+        estimated_quality=now.estimated_quality - without.estimated_quality,
+        cost=now.cost - without.cost,
+        demand=sum(now.demand.values()) - sum(without.demand.values()),
+        objective=now.objective - without.objective,
+    )
+
+
+def _json(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass as plain JSON values."""
+    return {field.name: _plain_json(getattr(value, field.name)) for field in fields(value)}
+
+
+def _plain_json(value: Any) -> Any:
+    if isinstance(value, Implementation):
+        return value.to_json()
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, tuple) else value

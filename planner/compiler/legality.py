@@ -6,11 +6,11 @@ allowed and find what it requires; the complete pair must be profiled. The plann
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.compiler.durations import PlacedCall, Server, Stage, call_s, place_calls
+from planner.compiler.durations import PlacedCall, Server, Stage, place_calls
 from planner.compiler.plan import Implementation
 from planner.compiler.policies import Policy
 from planner.compiler.profile import PairProfile
@@ -21,12 +21,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Legal:
-    """One legal implementation with its profile and its placed calls."""
+class Offer:
+    """A profiled pair on one backend, before a node's token limits. `verifiers`: one server each, or None alone."""
 
-    implementation: Implementation
+    policy: Policy
     profile: PairProfile
-    stages: tuple[Stage, ...]
+    base: Server
+    verifiers: tuple[Server | None, ...]
+
+    def place(self, verifier: Server | None, prompt_tokens: int | None, max_tokens: int) -> tuple[Stage, ...]:
+        """The pair's calls for a node; without a known prompt it is as long as the profile's mean."""
+        prompt = self.profile.prompt_tokens if prompt_tokens is None else float(prompt_tokens)
+        return place_calls(
+            self.policy, self.profile, base=self.base, verifier=verifier, prompt_tokens=prompt, max_tokens=max_tokens
+        )
+
+    def implementation(self, verifier: Server | None) -> Implementation:
+        return Implementation(
+            model=self.base.model.name,
+            backend=self.base.backend.name,
+            policy=self.policy.name,
+            verifier_model=verifier.model.name if verifier else None,
+            verifier_backend=verifier.backend.name if verifier else None,
+        )
 
 
 def legal_models(problem: PlanningProblem, node: LlmNode) -> tuple[str, ...]:
@@ -49,16 +66,18 @@ def planned_prompt_tokens(problem: PlanningProblem, node: LlmNode) -> int | None
     return 1 << (known - 1).bit_length()
 
 
-class LegalImplementations:
-    """Enumerates a node's legal implementations; `refused` holds why others were not, for a message."""
+class Offers:
+    """Enumerates what a node may use apart from its token limits; `refused` holds why others were not, for a message.
+
+    In the order of the fleet's models, policies and backends.
+    """
 
     def __init__(self, problem: PlanningProblem, node: LlmNode) -> None:
         self.problem, self.node = problem, node
         self.models = legal_models(problem, node)
-        self.prompt_tokens = planned_prompt_tokens(problem, node)
         self.refused: dict[str, None] = {}
 
-    def __iter__(self) -> Iterator[Legal]:
+    def __iter__(self) -> Iterator[Offer]:
         policies = legal_policies(self.problem, self.node)
         if not self.models:
             self.refused[f"none of its models is served: {', '.join(self.node.models or ()) or 'no backend'}"] = None
@@ -68,7 +87,7 @@ class LegalImplementations:
             for policy in policies:
                 yield from self._pairs(model, policy)
 
-    def _pairs(self, model: str, policy: Policy) -> Iterator[Legal]:
+    def _pairs(self, model: str, policy: Policy) -> Iterator[Offer]:
         node, problem = self.node, self.problem
         verifier = None
         if policy.uses_verifier:
@@ -81,45 +100,13 @@ class LegalImplementations:
         if profile is None:
             self.refused[self._unprofiled(model, policy)] = None
             return
-        for backend in problem.catalog.backends_of(model):
-            base = Server(model=problem.catalog.model(model), backend=backend)
-            legal = self._place(policy, profile, base, verifier)
-            if legal is not None:
-                yield legal
+        verifiers = (None,) if verifier is None else self._servers(verifier)
+        for base in self._servers(model):
+            yield Offer(policy=policy, profile=profile, base=base, verifiers=verifiers)
 
-    def _place(self, policy: Policy, profile: PairProfile, base: Server, verifier: str | None) -> Legal | None:
-        options = [self._stages(policy, profile, base, server) for server in self._verifiers(verifier)]
-        stages = min(options, key=_verifier_s)
-        for call in (call for stage in stages for call in stage):
-            need, room = self._context_need(call), call.server.model.context_tokens
-            if need > room:
-                self.refused[f"{call.server.model.name} holds {room} tokens, {policy.name} needs {need:.0f}"] = None
-                return None
-        second = next((c.server for stage in stages for c in stage if c.server is not base), None)
-        implementation = Implementation(
-            model=base.model.name,
-            backend=base.backend.name,
-            policy=policy.name,
-            verifier_model=verifier,
-            verifier_backend=second.backend.name if second else None,
-        )
-        return Legal(implementation=implementation, profile=profile, stages=stages)
-
-    def _verifiers(self, verifier: str | None) -> list[Server | None]:
-        if verifier is None:
-            return [None]
-        model = self.problem.catalog.model(verifier)
-        return [Server(model=model, backend=backend) for backend in self.problem.catalog.backends_of(verifier)]
-
-    def _stages(self, policy: Policy, profile: PairProfile, base: Server, verifier: Server | None) -> tuple[Stage, ...]:
-        prompt = profile.prompt_tokens if self.prompt_tokens is None else float(self.prompt_tokens)
-        return place_calls(
-            policy, profile, base=base, verifier=verifier, prompt_tokens=prompt, max_tokens=self.node.max_tokens
-        )
-
-    def _context_need(self, call: PlacedCall) -> float:
-        """Tokens a server must have room for: servers refuse a prompt that leaves too little room for `max_tokens`."""
-        return call.prompt_tokens + (self.node.max_tokens if call.free_text else call.output_tokens)
+    def _servers(self, name: str) -> tuple[Server, ...]:
+        catalog = self.problem.catalog
+        return tuple(Server(model=catalog.model(name), backend=backend) for backend in catalog.backends_of(name))
 
     def _unprofiled(self, model: str, policy: Policy) -> str:
         node, profiles = self.node, self.problem.profiles
@@ -131,11 +118,18 @@ class LegalImplementations:
 
 def why_none_is_legal(problem: PlanningProblem, node: LlmNode) -> tuple[str, ...]:
     """Every reason for which an implementation of the node was refused."""
-    options = LegalImplementations(problem, node)
-    list(options)
-    return tuple(options.refused)
+    offers, prompt = Offers(problem, node), planned_prompt_tokens(problem, node)
+    for offer in offers:
+        # The servers of one class hold the same context, so any of them tells.
+        for call, need in _too_long(offer.place(offer.verifiers[0], prompt, node.max_tokens), node.max_tokens):
+            model, policy = call.server.model, offer.policy.name
+            offers.refused[f"{model.name} holds {model.context_tokens} tokens, {policy} needs {need:.0f}"] = None
+    return tuple(offers.refused)
 
 
-def _verifier_s(stages: tuple[Stage, ...]) -> float:
-    """Seconds of all calls once: the verifier's backend is the one where they are fastest (ours)."""
-    return sum(call_s(call) for stage in stages for call in stage)
+def _too_long(stages: Sequence[Stage], max_tokens: int) -> Iterator[tuple[PlacedCall, float]]:
+    """Calls that do not fit: servers refuse a prompt that leaves too little room for `max_tokens`."""
+    for call in (call for stage in stages for call in stage):
+        need = call.prompt_tokens + (max_tokens if call.free_text else call.output_tokens)
+        if need > call.server.model.context_tokens:
+            yield call, need

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+BundleKind = Literal["levels", "priced"]
+"""Variants by specialization level (paper 4.4), or by the price of GPU-seconds (ours)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,8 @@ class Plan:
 
     `demand` maps model class to planned slot-seconds (work, verification included); `terms` are the objective's
     summands after weighting, signs included, so that they add up to `objective`. `estimated_quality` is the product
-    surrogate of MATH.md (ours), not a measured accuracy. `gap` is the proven relative gap, 0 when optimal.
+    surrogate of MATH.md (ours), not a measured accuracy. `gap` is the proven relative gap, 0 when optimal. `solver`
+    says how the plan was found: `exact`, `highs`, `cbc`, `fallback` (no solver had one in time), `none` (no LLM node).
     """
 
     level: float
@@ -77,11 +81,13 @@ class Bundle:
     """The variants of one request ordered by level; variant 0 is pi(0); equal assignments are kept once.
 
     `complete` is False while only pi(0) is known: execution may start, switching waits for the rest (paper 4.4).
+    A variant's level is the price m in a `priced` bundle.
     """
 
     key: str
     variants: tuple[Plan, ...]
     complete: bool = True
+    kind: BundleKind = "levels"
 
     def __post_init__(self) -> None:
         if not self.variants:
@@ -92,10 +98,31 @@ class Bundle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """One limit of a set that no plan keeps, though it would keep any smaller one: what is asked, what is needed.
+
+    `needed`: the least change of this limit alone, the others of the set kept, that makes a plan possible: a number for
+    a cap, patterns to allow for a pin or a prohibition; None when the time ended before it was known. `least` False:
+    enough, but perhaps more than needed. `text` says it as a sentence.
+    """
+
+    limit: str
+    asked: float | str
+    needed: float | str | None
+    text: str
+    least: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Infeasible:
-    """Why there is no plan: a result, not an exception. Each reason names its node and a remedy."""
+    """Why there is no plan: a result, not an exception. Each reason names its node or limit and a remedy.
+
+    `proved` False: none was found in time, though there may be one.
+    """
 
     reasons: tuple[str, ...]
+    conflicts: tuple[Conflict, ...] = ()
+    proved: bool = True
 
     @property
     def text(self) -> str:

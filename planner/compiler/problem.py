@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import MappingProxyType
@@ -11,8 +11,9 @@ from typing import Literal
 from fleet.serving.catalog import Catalog
 from planner.compiler.coefficients import Coefficients, build_coefficients
 from planner.compiler.digest import content_digest
+from planner.compiler.exact.order import Orders
 from planner.compiler.limits import NO_LIMITS, Limits
-from planner.compiler.menu import Menu
+from planner.compiler.menu import Menus
 from planner.compiler.plan import Infeasible
 from planner.compiler.policies import POLICIES, Policy
 from planner.compiler.pricing import Pricing
@@ -29,8 +30,8 @@ class PlanningProblem:
 
     `demand` chooses D: `work` in slot-seconds (MATH.md), or the paper's sum of tau for comparison. `pricing` replaces
     the paper's objective by the priced one, whose level is the price. Coefficients are built once, for every level.
-    Raises ValueError on an effort outside [0, 1] and on a prompt length that is negative or does not belong to an LLM
-    node.
+    Raises ValueError on an effort outside [0, 1], on a prompt length that is negative or does not belong to an LLM
+    node, and on pricing that leaves out a served class.
     """
 
     workflow: Workflow
@@ -52,29 +53,39 @@ class PlanningProblem:
                 raise ValueError(f"known_prompt_tokens names {node_id}, which is no LLM node of the workflow")
             if tokens < 0:
                 raise ValueError(f"known_prompt_tokens of {node_id} must not be negative, got {tokens}")
+        if self.pricing is not None and self.pricing.unpriced(self.catalog):
+            missing = ", ".join(self.pricing.unpriced(self.catalog))
+            raise ValueError(f"pricing has no price for {missing}: price every class that the fleet serves")
 
     @cached_property
     def coefficients(self) -> Coefficients | Infeasible:
         return build_coefficients(self)
 
     @cached_property
-    def menus(self) -> dict[Hashable, Menu]:
+    def orders(self) -> Orders:
+        return Orders(self.workflow)
+
+    @cached_property
+    def menus(self) -> Menus:
         """The menus of these profiles for this fleet and these policies, shared by all problems of the process."""
         scope = (self.catalog.models, self.catalog.backends, self.versions["policies"])
-        return self.profiles.menus.setdefault(scope, {})
+        found = self.profiles.menus.get(scope)
+        return self.profiles.menus.setdefault(scope, Menus()) if found is None else found
 
     @cached_property
     def versions(self) -> Mapping[str, str]:
-        """What a plan of this problem was compiled from."""
+        """What a plan of this problem was compiled from; `pricing` for a priced one only."""
+        priced = {} if self.pricing is None else {"pricing": content_digest(self.pricing)}
         return MappingProxyType(
             {
                 "profiles": self.profiles.version,
                 "catalog": self.catalog.version,
-                "policies": _policies_digest(tuple(self.policies.values())),
+                "policies": policies_digest(tuple(self.policies.values())),
+                **priced,
             }
         )
 
 
 @lru_cache(maxsize=32)
-def _policies_digest(policies: tuple[Policy, ...]) -> str:
+def policies_digest(policies: tuple[Policy, ...]) -> str:
     return content_digest(policies)

@@ -14,7 +14,7 @@ from planner.compiler.policies import POLICIES, Policy
 from planner.compiler.vulnerability import VulnerabilityCell, VulnerabilityTable
 
 if TYPE_CHECKING:
-    from planner.compiler.menu import Menu
+    from planner.compiler.menu import Menus
 
 __all__ = [
     "CallDemand",
@@ -118,7 +118,7 @@ class ProfileSet:
         return {pair.key: pair for pair in self.pairs}
 
     @cached_property
-    def menus(self) -> dict[Hashable, dict[Hashable, Menu]]:
+    def menus(self) -> dict[Hashable, Menus]:
         """Menus already made from these profiles, by fleet and policies (planner.compiler.menu); they go with them."""
         return {}
 

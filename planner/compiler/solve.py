@@ -18,7 +18,14 @@ from planner.compiler.evaluate import Evaluation, Solution, evaluate
 from planner.compiler.plan import Infeasible, Plan
 from planner.compiler.problem import PlanningProblem
 
-__all__ = ["DEFAULT_TIME_LIMIT_S", "Infeasible", "PlanningProblem", "compile_plan", "plan_digest"]
+__all__ = [
+    "DEFAULT_TIME_LIMIT_S",
+    "Infeasible",
+    "PlanningProblem",
+    "compile_coefficients",
+    "compile_plan",
+    "plan_digest",
+]
 
 DEFAULT_TIME_LIMIT_S = 10.0
 OPTIMAL_TOLERANCE = 1e-9
@@ -44,6 +51,18 @@ def compile_plan(
     coefficients = problem.coefficients
     if isinstance(coefficients, Infeasible):
         return coefficients
+    return compile_coefficients(coefficients, level, time_limit_s=time_limit_s, solver=solver, timer=timer)
+
+
+def compile_coefficients(
+    coefficients: Coefficients,
+    level: float,
+    *,
+    time_limit_s: float = DEFAULT_TIME_LIMIT_S,
+    solver: Solver = "auto",
+    timer: Timer = time.perf_counter,
+) -> Plan | Infeasible:
+    """`compile_plan` from coefficients, which need not be the problem's own: a residual problem plans fewer nodes."""
     started = timer()
     if not coefficients.nodes:
         solution = Solution(choice={}, solver="none")

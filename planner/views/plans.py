@@ -15,12 +15,12 @@ from fleet.selectors import default_fleet
 from planner.charts import demand_chart, pareto_chart
 from planner.compiler.explain import explain
 from planner.compiler.plan import Bundle
-from planner.errors import NoActiveProfiles, OptionsInvalid, PlanInfeasible
+from planner.errors import NoActiveProfiles, OptionsInvalid, PlanInfeasible, PlanRefused
 from planner.models import PlanBundle, WorkflowVersion
 from planner.options import PlanOptions
 from planner.presenters.plans import badges, comparison, explanation_rows, origin_notes, variant_rows
 from planner.presenters.sliders import options_of, query_of
-from planner.selectors import bundle_value, problem_for, workflow_value
+from planner.selectors import bundle_value, options_of_bundle, problem_for, workflow_value
 from planner.services import compile_version
 from planner.views.access import bundle_of, own_version
 
@@ -37,6 +37,8 @@ def compile_plans(request: HttpRequest, version_id: int) -> HttpResponse:
         compiled = compile_version(version, fleet=default_fleet(), options=options)
     except PlanInfeasible as error:
         return _no_plan(request, "This workflow has no plan on this fleet.", error.reasons)
+    except PlanRefused as error:
+        return _no_plan(request, "The plan of this workflow is not what it says.", (f"{error}.",))
     except OptionsInvalid as error:
         return _no_plan(request, "These settings mean nothing.", tuple(error.problems.values()))
     except (NoActiveProfiles, NoDefaultFleet) as error:
@@ -55,7 +57,7 @@ def prepared(request: HttpRequest, version_id: int, bundle_id: int) -> HttpRespo
     version, bundle = own_version(request, version_id), bundle_of(request, bundle_id)
     if bundle.state == PlanBundle.State.PREPARING:
         return HttpResponse(status=NO_CONTENT)
-    return _plans(request, version, bundle, _options(bundle))
+    return _plans(request, version, bundle, _options(bundle, version))
 
 
 @login_required
@@ -65,7 +67,7 @@ def why(request: HttpRequest, version_id: int, bundle_id: int) -> HttpResponse:
     version, bundle = own_version(request, version_id), bundle_of(request, bundle_id)
     value = _bound(bundle, version)
     index = _index(request, value)
-    problem = problem_for(version, bundle.fleet, _options(bundle))
+    problem = problem_for(version, bundle.fleet, _options(bundle, version))
     context: dict[str, Any] = {"version": version, "bundle": bundle, "index": index, "variants": variant_rows(value)}
     try:
         context["rows"] = explanation_rows(problem, explain(problem, value.variants[index]))
@@ -86,8 +88,8 @@ def compare(request: HttpRequest, version_id: int, bundle_id: int) -> HttpRespon
         "value": workflow,
         "bundle": bundle,
         "comparison": comparison(value, workflow),
-        "query": query_of(_options(bundle)),
-        "notes": origin_notes(problem_for(version, bundle.fleet, _options(bundle))),
+        "query": query_of(_options(bundle, version)),
+        "notes": origin_notes(problem_for(version, bundle.fleet, _options(bundle, version))),
     }
     return render(request, "planner/compare.html", context)
 
@@ -126,8 +128,8 @@ def _bound(bundle: PlanBundle, version: WorkflowVersion) -> Bundle:
         raise Http404("This bundle belongs to another structure.") from None
 
 
-def _options(bundle: PlanBundle) -> PlanOptions:
-    return PlanOptions.of(effort=bundle.effort, weights=bundle.weights, levels=bundle.levels)
+def _options(bundle: PlanBundle, version: WorkflowVersion) -> PlanOptions:
+    return options_of_bundle(bundle, workflow_value(version))
 
 
 def _index(request: HttpRequest, bundle: Bundle) -> int:

@@ -57,6 +57,7 @@ def test_every_exception_of_the_apps_has_a_line_of_its_own_or_its_bases(kind: ty
         (planner.errors.NoActiveProfiles(), 409, "no_profiles"),
         (planner.errors.OptionsInvalid({"effort": "is wrong"}), 422, "invalid_options"),
         (planner.errors.PlanInfeasible(["no"]), 422, "plan_infeasible"),
+        (planner.errors.PlanRefused(["cost"]), 500, "plan_refused"),
         (fleet.errors.NoDefaultFleet(), 409, "no_fleet"),
         (fleet.errors.ReplicaRejected({"url": ["bad"]}), 422, "replica_rejected"),
     ],

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.test import Client
 
 from fleet.models import Fleet, Replica
+from planner.compiler import solve
+from planner.compiler.pricing import PRICE_LEVELS
 from planner.compiler.weights import PRESETS
 from planner.models import PlanBundle
 from planner.services import prepare_variants
@@ -37,6 +40,34 @@ def test_options_are_used(ann: Person) -> None:
     assert (plan["effort"], plan["levels"], plan["weights"]["lambda_l"]) == (0.1, [0.0, 2.0], PRESETS["fast"].lambda_l)
 
 
+def test_a_priced_bundle_says_so(ann: Person) -> None:
+    assert compiled(ann)["bundle"] == "levels"
+    plan = compiled(ann, bundle="priced")
+    assert (plan["bundle"], plan["levels"], plan["limits"]) == ("priced", list(PRICE_LEVELS), {})
+    prepare_variants(PlanBundle.objects.get(kind="priced").pk)
+    done = ann.api.get(f"/plans/{plan['id']}").json()
+    assert (done["state"], done["bundle"]) == ("ready", "priced")
+    assert set(done["variants"][-1]["terms"]) == {"log_quality", "gpu", "latency"}
+    last = len(done["variants"]) - 1
+    found = ann.api.get(f"/plans/{plan['id']}/variants/{last}/explain").json()
+    assert all(node["best"]["objective"] <= 1e-9 for node in found["nodes"])
+
+
+def test_limits_are_kept_and_told(ann: Person) -> None:
+    limits = {"max_calls": 4, "pin": {"draft": ["*/none"]}}
+    plan = compiled(ann, limits=limits)
+    assert plan["limits"] == limits
+    assert plan["variants"][0]["assignment"]["draft"]["policy"] == "none"
+
+
+def test_a_plan_that_is_not_what_it_says_is_the_servers_fault(ann: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = solve.decode
+    monkeypatch.setattr(solve, "decode", lambda *given: replace(honest(*given), cost=0.0))
+    refused = problem(ann.api.post("/plans", {"document": DOCUMENT}), 500)
+    assert refused["code"] == "plan_refused"
+    assert "not used" in refused["detail"]
+
+
 def test_a_stored_workflow_is_compiled(ann: Person) -> None:
     stored = ann.api.post("/workflows", {"document": DOCUMENT}).json()
     response = ann.api.post("/plans", {"workflow": "two-steps"})
@@ -52,6 +83,15 @@ def test_a_stored_workflow_is_compiled(ann: Person) -> None:
         ({"levels": ["x"]}, "/levels/0"),
         ({"weights": {"beta": -1}}, "/weights/beta"),
         ({"weights": {"beta": 1e300}}, "/weights/beta"),
+        ({"bundle": "cheap"}, "/bundle"),
+        ({"bundle": 3}, "/bundle"),
+        ({"limits": []}, "/limits"),
+        ({"limits": {"max_price": 3}}, "/limits/max_price"),
+        ({"limits": {"max_cost": "much"}}, "/limits/max_cost"),
+        ({"limits": {"calls": {"qwen3.5-4b": 0.5}}}, "/limits/calls/qwen3.5-4b"),
+        ({"limits": {"calls": {"moon/1.5": 2}}}, "/limits/calls/moon~11.5"),
+        ({"limits": {"pin": {"no.node": ["*"]}}}, "/limits/pin/no.node"),
+        ({"limits": {"forbid": {"draft": [" x"]}}}, "/limits/forbid/draft"),
     ],
 )
 def test_bad_options_are_refused_with_their_place(ann: Person, more: dict[str, Any], pointer: str) -> None:

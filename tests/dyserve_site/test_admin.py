@@ -22,7 +22,7 @@ from dyserve_site.models import ApiToken
 from dyserve_site.tokens import create_token
 from fleet.common.scopes import Scope
 from fleet.models import Fleet, RatesVersion, Replica
-from planner.models import ProfileVersion
+from planner.models import ProfileVersion, RefusedPlan
 from planner.options import PlanOptions
 from planner.services import compile_version, record_profiles
 from runtime.models import Call, ControllerSettings, IdempotencyKey, Invocation, LedgerEntry, Run, RunEvent
@@ -41,6 +41,7 @@ ENGINE = {
     "PressureSample",
     "PlanBundle",
     "PlanVariant",
+    "RefusedPlan",
     "WorkflowVersion",
     "ProfileVersion",
     "LogEntry",
@@ -78,6 +79,9 @@ def rows(root: User) -> dict[type[Model], Model]:
     fleet = demo()
     stored = version()
     bundle = compile_version(stored, fleet=fleet, options=PlanOptions()).bundle
+    RefusedPlan.objects.create(
+        key="k", level=0.0, fleet=fleet, discrepancies=["<script>alert(1)</script>"], plan={}, request={}
+    )
     run = Run.objects.create(owner=root, fleet=fleet, version=stored, bundle=bundle, nodes_total=3)
     RunEvent.objects.create(run=run, seq=1, kind="run_accepted", at=1.0, data={})
     Invocation.objects.create(run=run, node="draft", attempt=1, kind="llm", state="dispatched", dispatched_at=1.0)
@@ -273,6 +277,37 @@ def test_added_rates_are_a_new_active_version(browser: Client) -> None:
     assert act(browser, RatesVersion, "activate", backend.rates.get(version=1)) == ["Active: h200-9b v1."]
     assert backend.rates.get(active=True).version == 1
     assert act(browser, RatesVersion, "activate", *backend.rates.all()) == ["Choose one version per backend."]
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ({"step_base_s": 0.005, "step_per_sequence_s": 0.00008}, ""),
+        ({"step_base_s": 0.005}, "give both or neither"),
+        ({"step_base_s": -1, "step_per_sequence_s": 0}, "greater than or equal to 0"),
+    ],
+)
+def test_step_times_of_rates_are_given_together(browser: Client, steps: dict[str, float], message: str) -> None:
+    demo()
+    backend = Replica.objects.get(name="9b-0").backend
+    data = {
+        "backend": backend.pk,
+        "decode_tokens_per_s": 90,
+        "prefill_base_s": 0.01,
+        "prefill_per_token_s": 0.0001,
+        "concurrency": 8,
+        "capacity": 16,
+        "time_scale": 1,
+        "source": "calibrated",
+        **steps,
+    }
+    answer = browser.post(page(RatesVersion, "add"), data)
+    assert answer.status_code == (200 if message else 302)
+    if message:
+        assert message in answer.content.decode()
+    else:
+        newest = backend.rates.get(version=2)
+        assert (newest.step_base_s, newest.step_per_sequence_s) == (0.005, 0.00008)
 
 
 def test_one_profile_version_is_made_active(browser: Client) -> None:

@@ -15,7 +15,7 @@ from fleet.models import Fleet
 from fleet.redis import HEARTBEAT_KEY, PRESSURE_KEY, connection
 from fleet.services import seed_demo_fleet
 from fleet.serving.pressure import ReplicaSignals, fuse
-from planner.models import PlanBundle
+from planner.models import PlanBundle, RefusedPlan
 from runtime.models import LedgerEntry, Run
 from tests.runtime.live_runs import end, start_run
 
@@ -82,6 +82,16 @@ def test_bundles_tell_hits_and_misses(client: Client, fleet: Fleet) -> None:
     assert one(samples, "dyserve_bundle_hits_total") == 3
     assert one(samples, "dyserve_bundle_misses_total") == 2
     assert one(samples, "dyserve_bundles", state="preparing") == 2
+    assert one(samples, "dyserve_bundles_outdated") == 2, "they name no versions at all"
+
+
+def test_refused_plans_are_counted_every_time(client: Client, fleet: Fleet) -> None:
+    assert one(scrape(client), "dyserve_plans_refused_total") == 0
+    for level, times in ((0.0, 3), (1.5, 1)):
+        RefusedPlan.objects.create(
+            key="a", level=level, fleet=fleet, discrepancies=[], plan={}, request={}, times=times
+        )
+    assert one(scrape(client), "dyserve_plans_refused_total") == 4
 
 
 def test_what_is_unknown_has_no_sample(client: Client, fleet: Fleet) -> None:
@@ -122,7 +132,7 @@ def test_a_scrape_costs_few_queries_however_much_there_is(
     ann = User.objects.create_user("ann")
     for _ in range(20):
         start_run(ann)
-    with django_assert_max_num_queries(9):
+    with django_assert_max_num_queries(17):
         scrape(client)
 
 

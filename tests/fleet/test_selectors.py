@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -82,6 +83,18 @@ def test_version_follows_the_active_rates_alone() -> None:
     assert catalog_for(fleet).version == before
     record_rates(backend(), rates())
     assert catalog_for(fleet).version != before
+
+
+def test_step_times_are_read_and_belong_to_the_version() -> None:
+    fleet = demo()
+    fitted = catalog_for(fleet).backend("h200-9b").rates
+    assert fitted.step_base_s is not None
+    record_rates(backend(), fitted)
+    version = catalog_for(fleet).version
+    assert catalog_for(fleet).backend("h200-9b").rates == replace(fitted, version=2)
+    record_rates(backend(), replace(fitted, step_base_s=None, step_per_sequence_s=None))
+    assert catalog_for(fleet).backend("h200-9b").rates.step_base_s is None
+    assert catalog_for(fleet).version != version
 
 
 def test_catalog_is_read_in_a_fixed_number_of_queries(django_assert_num_queries: DjangoAssertNumQueries) -> None:

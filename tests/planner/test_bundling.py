@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,10 +20,12 @@ from channels.layers import get_channel_layer
 from django.db import connection
 from pytest_django import Settings
 
-from fleet.models import Backend, Fleet
+from fleet.models import Backend, Fleet, ModelClass
 from fleet.redis import connection as redis_connection
+from fleet.selectors import rates_value
 from fleet.services import record_rates
-from planner import bundling
+from fleet.serving.rates import ServiceRates
+from planner import bundling, selectors
 from planner.bundling import (
     CONTROL_GROUP,
     LOST_AFTER_S,
@@ -33,14 +35,22 @@ from planner.bundling import (
     prepare_variants,
     requeue_lost_bundles,
 )
-from planner.compiler.bundle import compile_bundle
-from planner.compiler.plan import Bundle
+from planner.compiler import pricing, solve
+from planner.compiler.bundle import compile_bundle, to_positions
+from planner.compiler.coefficients import Coefficients
+from planner.compiler.evaluate import Solution
+from planner.compiler.plan import Bundle, Infeasible, Plan
+from planner.compiler.policies import POLICIES
+from planner.compiler.pricing import PRICE_LEVELS
+from planner.compiler.problem import PlanningProblem
+from planner.compiler.profile import ProfileSet
+from planner.compiler.solve import compile_plan, decode
 from planner.data import load_profiles
-from planner.errors import NoActiveProfiles, PlanInfeasible
-from planner.models import PlanBundle, PlanVariant
+from planner.errors import NoActiveProfiles, OptionsInvalid, PlanInfeasible, PlanRefused
+from planner.models import PlanBundle, PlanVariant, RefusedPlan
 from planner.options import PlanOptions
 from planner.outbox import outbox
-from planner.selectors import bundle_value, problem_for, workflow_value
+from planner.selectors import bundle_value, options_of_bundle, outdated_bundles, problem_for, workflow_value
 from planner.services import record_profiles
 from planner.tasks import prepare_bundle
 from tests.fleet.rows import rates
@@ -143,10 +153,209 @@ def test_requests_at_the_same_moment_make_one_row(fleet: Fleet) -> None:
 def test_all_runs_of_a_bundle_start_from_its_own_pi_0(fleet: Fleet) -> None:
     """A tie, or an incumbent at the time limit, may give another plan: the stored one counts."""
     first = compiled(fleet)
-    stored = first.bundle.variants.get()
-    other = {**stored.plan, "makespan_s": 123.0, "digest": "another"}
-    PlanVariant.objects.filter(pk=stored.pk).update(plan=other, digest="another")
-    assert compiled(fleet, prefix="y").plan.makespan_s == 123.0
+    other = slowest(problem_for(version(), fleet, PlanOptions()))
+    assert other.makespan_s > first.plan.makespan_s
+    store(first.bundle, other)
+    found = compiled(fleet, prefix="y").plan
+    assert (found.makespan_s, found.objective) == (other.makespan_s, other.objective)
+    assert set(found.assignment) == {"ydraft", "yanswer"}
+
+
+def slowest(problem: PlanningProblem) -> Plan:
+    """A plan that is what it says, though nobody would choose it."""
+    coefficients = problem.coefficients
+    assert isinstance(coefficients, Coefficients)
+    choice = {name: max(node.columns, key=lambda c: c.duration_s) for name, node in coefficients.nodes.items()}
+    return decode(coefficients, Solution(choice=choice, solver="cbc"), 0.0)
+
+
+def store(bundle: PlanBundle, plan: Plan) -> None:
+    """In place of the bundle's pi(0)."""
+    stored = to_positions(plan, workflow_value(version()))
+    bundle.variants.filter(index=0).update(plan=stored.to_json(), digest=stored.digest)
+
+
+# --- Hits and misses ---
+
+
+def test_every_request_solves_pi_0_and_is_a_miss_or_a_hit(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    solved: list[float] = []
+
+    def solve_and_note(problem: PlanningProblem, level: float, **more: Any) -> Plan | Infeasible:
+        solved.append(level)
+        return compile_plan(problem, level, **more)
+
+    monkeypatch.setattr("planner.bundling.compile_plan", solve_and_note)
+    for prefix in ("", "x", "y"):
+        compiled(fleet, prefix=prefix)
+    compiled(fleet, bundle="priced")
+    assert solved == [0.0, 0.0, 0.0, PRICE_LEVELS[0]]
+    assert sorted(PlanBundle.objects.values_list("kind", "hits")) == [("levels", 2), ("priced", 0)]
+    assert queued() == 2, "one preparation per miss"
+
+
+CHANGES: dict[str, Callable[[], object]] = {
+    "profiles": lambda: record_profiles(fewer_profiles(), name="new"),
+    "rates": lambda: record_rates(Backend.objects.get(name="h200-27b"), rates()),
+    "step times": lambda: record_rates(Backend.objects.get(name="h200-27b"), unfitted("h200-27b")),
+    "price per token": lambda: ModelClass.objects.filter(name="qwen3.5-27b").update(price_out=99.0),
+    "fleet": lambda: Backend.objects.filter(name="h200-4b").update(enabled=False),
+}
+
+
+def fewer_profiles() -> ProfileSet:
+    """The same version, other content."""
+    return replace(load_profiles(), pairs=load_profiles().pairs[:-1])
+
+
+def unfitted(name: str) -> ServiceRates:
+    now = rates_value(Backend.objects.get(name=name).rates.get(active=True))
+    return replace(now, step_base_s=None, step_per_sequence_s=None)
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_whatever_planning_reads_invalidates(fleet: Fleet, what: str) -> None:
+    before = compiled(fleet, bundle="priced").bundle
+    CHANGES[what]()
+    assert_another(before, compiled(fleet, bundle="priced").bundle)
+
+
+def test_other_policies_invalidate(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another release would have them."""
+    before = compiled(fleet).bundle
+    fewer = {name: policy for name, policy in POLICIES.items() if name != "debate"}
+    chosen = selectors.chosen_problem
+    monkeypatch.setattr(selectors, "chosen_problem", lambda *given: replace(chosen(*given), policies=fewer))
+    assert_another(before, compiled(fleet).bundle)
+
+
+def test_other_prices_of_gpu_seconds_invalidate_priced_bundles_alone(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels, priced = compiled(fleet).bundle, compiled(fleet, bundle="priced").bundle
+    monkeypatch.setattr(pricing, "OTHER_PRICE", 0.8)
+    assert_another(priced, compiled(fleet, bundle="priced").bundle)
+    assert compiled(fleet).bundle == levels
+
+
+def assert_another(before: PlanBundle, after: PlanBundle) -> None:
+    assert after.key != before.key
+    assert (fresh(before).hits, fresh(after).hits) == (0, 0)
+
+
+def test_outdated_bundles_are_counted(fleet: Fleet) -> None:
+    for kind in ("levels", "priced"):
+        compiled(fleet, bundle=kind)
+    assert outdated_bundles() == 0
+    record_rates(Backend.objects.get(name="h200-27b"), rates())
+    compiled(fleet)
+    assert outdated_bundles() == 2
+    record_profiles(fewer_profiles(), name="new")
+    assert outdated_bundles() == 3
+
+
+def test_the_same_rates_under_another_number_find_the_same_bundle(fleet: Fleet) -> None:
+    before = compiled(fleet, bundle="priced").bundle
+    backend = Backend.objects.get(name="h200-27b")
+    record_rates(backend, rates_value(backend.rates.get(active=True)))
+    again = record_rates(backend, replace(rates_value(backend.rates.get(active=True)), source="calibrated"))
+    assert again.version == 3
+    assert compiled(fleet, bundle="priced").bundle == before
+    assert fresh(before).hits == 1
+    assert outdated_bundles() == 0
+
+
+# --- Two kinds, and limits ---
+
+
+def test_a_priced_bundle_is_prepared_with_the_fleets_prices(fleet: Fleet) -> None:
+    bundle = compiled(fleet, bundle="priced").bundle
+    assert (bundle.kind, bundle.levels) == ("priced", list(PRICE_LEVELS))
+    prepare_variants(bundle.pk)
+    found = bundle_value(fresh(bundle), workflow_value(version()))
+    wanted = compile_bundle(problem_for(version(), fleet, PlanOptions(bundle="priced")))
+    assert isinstance(wanted, Bundle)
+    assert (found.kind, found.key, found.complete) == ("priced", wanted.key, True)
+    assert [v.digest for v in found.variants] == [v.digest for v in wanted.variants]
+    assert set(found.variants[0].terms) == {"log_quality", "gpu", "latency"}
+
+
+def test_a_request_of_a_version_without_kinds_still_loads(fleet: Fleet) -> None:
+    bundle = compiled(fleet).bundle
+    old = {name: value for name, value in bundle.request["options"].items() if name not in ("bundle", "limits")}
+    PlanBundle.objects.filter(pk=bundle.pk).update(request={**bundle.request, "options": old})
+    prepare_variants(bundle.pk)
+    assert fresh(bundle).state == "ready", fresh(bundle).error
+    assert options_of_bundle(fresh(bundle), workflow_value(version())) == PlanOptions()
+
+
+def test_limits_hold_and_are_shared_by_position(fleet: Fleet) -> None:
+    """A pin names a node of its request's document; another document of the structure has other ids."""
+    first = compiled(fleet, limits={"pin": {"draft": ["qwen3.5-9b"], "*": ["*/none"]}})
+    assert first.plan.assignment["draft"].label == "qwen3.5-9b.none"
+    second = compiled(fleet, prefix="x", limits={"pin": {"xdraft": ["qwen3.5-9b"], "*": ["*/none"]}})
+    assert second.bundle == first.bundle
+    assert second.plan.assignment["xanswer"].policy == "none"
+    pinned = options_of_bundle(fresh(first.bundle), workflow_value(version(prefix="x"))).limits.pinned
+    assert dict(pinned) == {"xdraft": ("qwen3.5-9b",), "*": ("*/none",)}
+    prepare_variants(first.bundle.pk)
+    assert fresh(first.bundle).state == "ready", fresh(first.bundle).error
+    assert compiled(fleet).bundle != first.bundle
+
+
+def test_limits_that_name_nothing_are_refused(fleet: Fleet) -> None:
+    with pytest.raises(OptionsInvalid) as caught:
+        compiled(fleet, limits={"pin": {"moon": ["qwen3.5-9b"]}, "calls": {"qwen9.5-4b": 3}})
+    assert set(caught.value.problems) == {"limits.pin.moon", "limits.calls.qwen9.5-4b"}
+    assert not PlanBundle.objects.exists()
+
+
+# --- Plans that are not what they say ---
+
+
+@pytest.fixture
+def lying(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler with a defect: every plan promises more than the inputs give."""
+    honest = solve.decode
+    monkeypatch.setattr(solve, "decode", lambda *given: replace(plan := honest(*given), makespan_s=plan.makespan_s / 2))
+
+
+def test_a_plan_that_is_not_what_it_says_is_not_handed_out(
+    fleet: Fleet, lying: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        with pytest.raises(PlanRefused, match="defect of dyserve") as caught:
+            compiled(fleet)
+    assert caught.value.discrepancies[0].startswith("makespan_s")
+    assert not PlanBundle.objects.exists()
+    row = RefusedPlan.objects.get()
+    assert (row.level, row.times, row.fleet) == (0.0, 2, fleet)
+    assert row.discrepancies == list(caught.value.discrepancies)
+    assert row.request["document"]["name"] == "Pair"
+    assert "is refused: makespan_s" in caplog.text
+    assert {record.levelname for record in caplog.records if "is refused" in record.message} == {"ERROR"}
+
+
+def test_a_variant_that_is_not_what_it_says_is_not_stored(fleet: Fleet, request: pytest.FixtureRequest) -> None:
+    bundle = compiled(fleet).bundle
+    request.getfixturevalue("lying")
+    prepare_variants(bundle.pk)
+    assert fresh(bundle).state == "failed"
+    assert fresh(bundle).error.startswith("PlanRefused")
+    assert fresh(bundle).variants.count() == 1
+    assert RefusedPlan.objects.get().level > 0
+
+
+def test_a_stored_pi_0_that_is_not_what_it_says_is_set_aside(fleet: Fleet) -> None:
+    """The next request plans anew: a damaged row does not block its structure for ever."""
+    first = compiled(fleet).bundle
+    store(first, replace(slowest(problem_for(version(), fleet, PlanOptions())), cost=0.0))
+    with pytest.raises(PlanRefused):
+        compiled(fleet, prefix="x")
+    second = compiled(fleet, prefix="x").bundle
+    assert second != first
+    assert second.key == first.key
+    assert fresh(first).key != first.key
 
 
 # --- No plan ---

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.compiler.pricing import PRICE_LEVELS
 from planner.compiler.weights import PRESETS, Weights
 from planner.errors import OptionsInvalid
-from planner.options import PlanOptions
+from planner.options import KINDS, PlanOptions
 
 
 def test_defaults() -> None:
@@ -44,6 +47,12 @@ def test_levels_are_put_in_order_once_each() -> None:
         ({"levels": []}, "levels"),
         ({"levels": [-1]}, "levels"),
         ({"levels": list(range(20))}, "levels"),
+        ({"bundle": "cheap"}, "bundle"),
+        ({"bundle": ""}, "bundle"),
+        ({"limits": {"max_cost": -1}}, "limits.max_cost"),
+        ({"limits": {"max_price": 1}}, "limits.max_price"),
+        ({"limits": {"calls": {"qwen3.5-4b": 1.5}}}, "limits.calls.qwen3.5-4b"),
+        ({"limits": {"pin": {"a": []}}}, "limits.pin.a"),
     ],
 )
 def test_wrong_options_are_named(given_options: dict[str, Any], option: str) -> None:
@@ -57,11 +66,28 @@ def test_levels_given_directly_must_be_in_order() -> None:
         PlanOptions(levels=(3.0, 0.0))
 
 
+def test_levels_left_out_are_the_kinds() -> None:
+    assert PlanOptions(bundle="priced").levels == PRICE_LEVELS
+    assert PlanOptions.of(bundle="priced") == PlanOptions(bundle="priced")
+    assert PlanOptions.of(bundle="priced", levels=[0.1]).levels == (0.1,)
+    assert replace(PlanOptions(bundle="priced"), effort=0.1).levels == PRICE_LEVELS
+
+
+def test_options_stored_before_there_were_kinds_and_limits_load() -> None:
+    now = PlanOptions.of(effort=0.1, weights="fast", levels=[0, 2])
+    old = {name: value for name, value in now.to_json().items() if name in ("effort", "weights", "levels")}
+    assert PlanOptions.from_json(old) == now
+
+
 @given(
     effort=st.floats(0, 1),
     lambda_l=st.floats(0, 1000),
-    levels=st.lists(st.floats(0, 100), min_size=1, max_size=8),
+    levels=st.none() | st.lists(st.floats(0, 100), min_size=1, max_size=8),
+    bundle=st.sampled_from(KINDS),
+    limits=st.sampled_from([{}, {"max_cost": 2.5}, {"pin": {"a b": ["*/none", "m"]}, "calls": {"m.1": 3}}]),
 )
-def test_json_round_trip(effort: float, lambda_l: float, levels: list[float]) -> None:
-    options = PlanOptions.of(effort=effort, weights={"lambda_l": lambda_l}, levels=levels)
-    assert PlanOptions.from_json(options.to_json()) == options
+def test_json_round_trip(
+    effort: float, lambda_l: float, levels: list[float] | None, bundle: str, limits: dict[str, Any]
+) -> None:
+    options = PlanOptions.of(effort=effort, weights={"lambda_l": lambda_l}, bundle=bundle, levels=levels, limits=limits)
+    assert PlanOptions.from_json(json.loads(json.dumps(options.to_json()))) == options

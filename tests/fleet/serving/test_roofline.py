@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.serving.rates import REFERENCE_BATCH
 from fleet.serving.roofline import (
     H200,
     MAX_SLOWDOWN,
@@ -23,6 +24,7 @@ from fleet.serving.roofline import (
     model_named,
     nominal_rates,
     prefill_s,
+    step_fit,
     step_s,
 )
 from tests.sampling import sampled
@@ -81,6 +83,22 @@ def test_nominal_rates_say_what_the_service_model_says() -> None:
     assert rates.concurrency == 16
     assert rates.decode_tokens_per_s == pytest.approx(1 / step_s(H200, QWEN35_9B, 16, 16 * 1500))
     assert rates.prefill_s(4000) == pytest.approx(prefill_s(H200, QWEN35_9B, 4000))
+
+
+@given(model=MODELS, batch=st.integers(1, 512))
+@sampled(60)
+def test_the_fitted_step_is_the_step_while_memory_bounds_it(model: ModelSpec, batch: int) -> None:
+    rates = nominal_rates(H200, model, 16, 128)
+    assert rates.step_s(batch) == pytest.approx(step_s(H200, model, batch, batch * 1500))
+    assert rates.scaled(20).step_s(batch) * 20 == pytest.approx(rates.step_s(batch))
+
+
+def test_a_step_that_computing_bounds_is_fitted_at_the_reference_batch() -> None:
+    slow = Hardware(name="slow", hbm_bytes_per_s=4.8e12, flops_per_s=1e13, memory_bytes=141e9)
+    base_s, per_sequence_s = step_fit(slow, QWEN35_27B)
+    assert base_s > 0
+    for batch in (1, REFERENCE_BATCH):
+        assert base_s + per_sequence_s * batch == pytest.approx(step_s(slow, QWEN35_27B, batch, batch * 1500))
 
 
 def test_concurrency_beyond_the_replica_is_cut() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from planner.compiler.plan import Bundle, Infeasible, Plan
 from planner.compiler.policies import POLICIES, Policy
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.profile import CallDemand, PairProfile, ProfileSet
-from planner.compiler.vulnerability import VulnerabilityCell, VulnerabilityTable
+from planner.compiler.vulnerability import VulnerabilityCell, VulnerabilityTable, wilson_interval
 from planner.compiler.weights import Weights
 from planner.compiler.workflow import LlmNode, OutputSpec, ToolNode, Workflow
 
@@ -153,9 +154,9 @@ def longest_path_by_enumeration(workflow: Workflow, durations_s: Mapping[str, fl
 
 
 @st.composite
-def workflows(draw: st.DrawFn, max_nodes: int = 4) -> Workflow:
+def workflows(draw: st.DrawFn, max_nodes: int = 4, min_nodes: int = 1) -> Workflow:
     """Random DAGs of LLM and tool nodes with at least one LLM node."""
-    count = draw(st.integers(1, max_nodes))
+    count = draw(st.integers(min_nodes, max_nodes))
     kinds = draw(st.lists(st.booleans(), min_size=count, max_size=count).filter(any))
     nodes = [
         llm(f"n{i}", draw(st.sampled_from(["plan", "code"])), max_tokens=draw(st.sampled_from([64, 1024])))
@@ -172,7 +173,7 @@ POLICIES_IN_CASES = ("none", "self_check", "multi_critique")
 
 
 @st.composite
-def problems(draw: st.DrawFn, max_nodes: int = 4) -> PlanningProblem:
+def problems(draw: st.DrawFn, max_nodes: int = 4, min_nodes: int = 1) -> PlanningProblem:
     """Random problems of two classes x three policies (six columns a node) with random profiles and weights."""
     catalog = h200_catalog()
     small_fleet = Catalog(models=catalog.models[1:], backends=catalog.backends[1:], version="two")
@@ -184,7 +185,7 @@ def problems(draw: st.DrawFn, max_nodes: int = 4) -> PlanningProblem:
         for policy in POLICIES_IN_CASES
     ]
     return PlanningProblem(
-        workflow=draw(workflows(max_nodes)),
+        workflow=draw(workflows(max_nodes, min_nodes)),
         catalog=small_fleet,
         profiles=profile_set(pairs, draw(st.floats(0.0, 1.0))),
         effort=draw(st.floats(0.0, 1.0)),
@@ -207,3 +208,67 @@ def linked_problem(count: int, steps: Sequence[int] = (2, 3)) -> PlanningProblem
         profiles=profile_set(pairs),
         weights=Weights(lambda_l=0.4),
     )
+
+
+def measured(profile: PairProfile, samples: int) -> PairProfile:
+    """The pair as `samples` independent trials measure it."""
+    interval = wilson_interval(profile.quality * samples, samples)
+    return replace(profile, samples=samples, interval=interval)
+
+
+def certain(profile: PairProfile) -> PairProfile:
+    """The pair with an interval of no width."""
+    return replace(profile, interval=(profile.quality, profile.quality))
+
+
+def with_pairs(problem: PlanningProblem, pairs: Iterable[PairProfile]) -> PlanningProblem:
+    """The problem with other pairs profiled; nothing that was computed of it is kept."""
+    return replace(problem, profiles=replace(problem.profiles, pairs=tuple(pairs)))
+
+
+@st.composite
+def uncertain_problems(draw: st.DrawFn, max_nodes: int = 3) -> PlanningProblem:
+    """Random problems whose cells were measured from 3 to 1,000 times, some with an interval of another kind."""
+    problem = draw(problems(max_nodes))
+    samples = st.sampled_from([3, 20, 150, 1000])
+    pairs = [measured(p, draw(samples)) if draw(st.integers(0, 3)) else p for p in problem.profiles.pairs]
+    cells = tuple(
+        VulnerabilityCell(role=role, skill=skill, fan_in=fan_in, pairs=count, flips=draw(st.integers(0, count)))
+        for role, skill, fan_in, count in (
+            ("source", "plan", "0", 4),
+            ("intermediate", "code", "1-2", 30),
+            ("terminal", "plan", "1-2", 9),
+            ("terminal", "code", "0", 1),
+        )
+    )
+    table = VulnerabilityTable(cells=cells)
+    return replace(problem, profiles=replace(problem.profiles, pairs=tuple(pairs), vulnerability=table))
+
+
+def best_objective(coefficients: Coefficients, level: float) -> float:
+    """The objective of the best of all assignments, as `brute_force`; every path is listed once, which is faster."""
+    ids = list(coefficients.nodes)
+    paths = [
+        (sum(coefficients.fixed_s.get(n, 0.0) for n in path), [ids.index(n) for n in path if n in coefficients.nodes])
+        for path in all_paths(coefficients.problem.workflow)
+    ]
+    options = [
+        [(coefficients.gain(node, column, level), column.duration_s) for column in node.columns]
+        for node in coefficients.nodes.values()
+    ]
+    price, best = coefficients.latency_price, float("-inf")
+    for points in product(*options):
+        longest = max([fixed_s + sum([points[i][1] for i in path]) for fixed_s, path in paths])
+        best = max(best, sum([point[0] for point in points]) - price * longest)
+    return best
+
+
+def all_paths(workflow: Workflow) -> Iterator[tuple[str, ...]]:
+    """Every path from a node without predecessors to one without successors."""
+    open_paths = [(node.id,) for node in workflow.nodes if not workflow.predecessors[node.id]]
+    while open_paths:
+        path = open_paths.pop()
+        after = workflow.successors[path[-1]]
+        open_paths.extend((*path, node_id) for node_id in after)
+        if not after:
+            yield path

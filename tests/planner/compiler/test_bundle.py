@@ -7,9 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from planner.compiler.bundle import LEVELS, compile_bundle, from_positions, structural_key, to_positions
+from fleet.serving.catalog import Catalog
+from planner.compiler.bundle import (
+    LEVELS,
+    compile_bundle,
+    from_positions,
+    initial_bundle,
+    kind_of,
+    structural_key,
+    to_positions,
+)
 from planner.compiler.certificate import verify_plan
 from planner.compiler.plan import Plan
+from planner.compiler.pricing import PRICE_LEVELS, fleet_pricing
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.solve import compile_plan
 from planner.compiler.weights import Weights
@@ -109,7 +119,34 @@ CHANGES: list[Callable[[], PlanningProblem]] = [
     lambda: problem(weights=Weights(lambda_l=0.06)),
     lambda: problem(effort=0.6),
     lambda: problem(demand="tau"),
+    lambda: problem(pricing=fleet_pricing(h200_catalog())),
+    lambda: problem(pricing=fleet_pricing(h200_catalog(), {LARGE: 2.0})),
+    lambda: problem(pricing=replace(fleet_pricing(h200_catalog()), epsilon=0.001)),
+    lambda: problem(catalog=rated(decode_tokens_per_s=1.0)),
+    lambda: problem(catalog=rated(step_base_s=0.01, step_per_sequence_s=0.001)),
+    lambda: problem(catalog=rated(time_scale=2.0)),
 ]
+
+
+def rated(**change: object) -> Catalog:
+    """The catalog with other rates on its first backend, under the same version."""
+    first, *others = h200_catalog().backends
+    changed = replace(first, rates=replace(first.rates, **change))  # type: ignore[arg-type]  # fields of ServiceRates
+    return replace(h200_catalog(), backends=(changed, *others))
+
+
+def test_numbers_and_sources_of_rates_do_not_matter() -> None:
+    assert structural_key(problem(catalog=rated(version=7, source="roofline"))) == structural_key(problem())
+
+
+def test_levels_left_out_are_the_kinds() -> None:
+    priced = problem(pricing=fleet_pricing(h200_catalog()))
+    assert structural_key(problem()) == structural_key(problem(), LEVELS)
+    assert structural_key(priced) == structural_key(priced, PRICE_LEVELS)
+    first = planned(compile_plan(priced, PRICE_LEVELS[0]))
+    start = initial_bundle(priced, first)
+    assert (start.kind, start.complete, start.key) == ("priced", False, structural_key(priced))
+    assert (kind_of(problem()), kind_of(priced)) == ("levels", "priced")
 
 
 def test_everything_that_decides_a_bundle_changes_the_key() -> None:

@@ -10,6 +10,7 @@ import pytest
 from planner.compiler.bundle import compile_bundle
 from planner.compiler.certificate import verify_plan
 from planner.compiler.plan import Implementation, Plan
+from planner.compiler.pricing import fleet_pricing
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.solve import compile_plan, plan_digest
 from tests.planner.compiler.cases import (
@@ -91,6 +92,43 @@ def test_a_changed_number_is_named(
 ) -> None:
     found = verify_plan(planning, tamper(plan))
     assert any(line.startswith(what) for line in found), found
+
+
+PRICED: list[tuple[str, Callable[[Plan], Plan]]] = [
+    ("objective", lambda p: replace(p, objective=p.objective + 1e-3)),
+    ("term log_quality", lambda p: replace(p, terms=scaled(dict(p.terms), "log_quality"))),
+    ("term gpu", lambda p: replace(p, terms=scaled(dict(p.terms), "gpu"))),
+    ("term latency", lambda p: replace(p, terms=scaled(dict(p.terms), "latency"))),
+    ("term cost", lambda p: replace(p, terms={**p.terms, "cost": 0.0})),
+    ("versions", lambda p: replace(p, versions={k: v for k, v in p.versions.items() if k != "pricing"})),
+]
+
+
+@pytest.mark.parametrize(("what", "tamper"), PRICED)
+def test_a_changed_number_of_a_priced_plan_is_named(
+    planning: PlanningProblem, what: str, tamper: Callable[[Plan], Plan]
+) -> None:
+    priced = replace(planning, pricing=fleet_pricing(planning.catalog))
+    plan = planned(compile_plan(priced, 0.04))
+    assert verify_plan(priced, plan) == ()
+    found = verify_plan(priced, tamper(plan))
+    assert any(line.startswith(what) for line in found), found
+
+
+def test_gpu_seconds_are_derived_with_and_without_a_fit(planning: PlanningProblem) -> None:
+    """The two ways differ, so that each plan is wrong under the other's rates."""
+    fitted = tuple(
+        replace(b, rates=replace(b.rates, step_base_s=0.1, step_per_sequence_s=0.01)) for b in planning.catalog.backends
+    )
+    pricing = fleet_pricing(planning.catalog)
+    cases = [
+        replace(planning, pricing=pricing),
+        replace(planning, pricing=pricing, catalog=replace(planning.catalog, backends=fitted)),
+    ]
+    plans = [planned(compile_plan(case, 0.04)) for case in cases]
+    for case, own, other in zip(cases, plans, reversed(plans), strict=True):
+        assert verify_plan(case, own) == ()
+        assert any(line.startswith("term gpu") for line in verify_plan(case, other))
 
 
 def assigned(plan: Plan, node: str, **change: str | None) -> Plan:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from planner.compiler import exact
 from planner.compiler.bundle import compile_bundle
 from planner.compiler.certificate import verify_plan
-from planner.compiler.exact import Order, Point, decision_order, lagrangian_bound, points_of, search
+from planner.compiler.exact import labels, layers
+from planner.compiler.exact.bound import lagrangian_bound
+from planner.compiler.exact.order import Order, Orders, decision_order
+from planner.compiler.exact.passes import Explore, search
+from planner.compiler.exact.points import Point, points_of
+from planner.compiler.exact.steps import steps_of
 from planner.compiler.plan import Plan
+from planner.compiler.pricing import fleet_pricing
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.solve import compile_plan
 from planner.compiler.weights import Weights
@@ -22,6 +29,8 @@ from tests.planner.compiler.cases import (
     LARGE,
     MIDDLE,
     SMALL,
+    best_objective,
+    brute_force,
     bundled,
     coefficients_of,
     h200_catalog,
@@ -70,11 +79,11 @@ def optimum(instance: Instance) -> float:
     return max(value(instance, choice) for choice in product(*(range(len(front)) for front in instance[1])))
 
 
-@sampled(300)
+@sampled(1000)
 @given(instance=instances())
 def test_the_search_finds_the_optimum_and_proves_it(instance: Instance) -> None:
     graph, fronts, price = instance
-    found = search(decision_order(graph), fronts, price, deadline=FOREVER)
+    found = search(Orders(graph), fronts, price, deadline=FOREVER)
     assert found.bound is None
     assert found.objective == pytest.approx(optimum(instance), abs=1e-9)
     assert value(instance, found.choice) == pytest.approx(found.objective, abs=1e-9)
@@ -99,13 +108,41 @@ def test_the_bound_comes_from_a_flow_and_is_no_lower_than_the_optimum(instance: 
 @given(instance=instances(), data=st.data())
 def test_neither_scale_nor_names_nor_the_nodes_order_matter(instance: Instance, data: st.DataObject) -> None:
     graph, fronts, price = instance
-    best = search(decision_order(graph), fronts, price, deadline=FOREVER).objective
+    best = search(Orders(graph), fronts, price, deadline=FOREVER).objective
     scaled = [[(7 * g, d, k) for g, d, k in front] for front in fronts]
-    assert search(decision_order(graph), scaled, 7 * price, deadline=FOREVER).objective == pytest.approx(7 * best)
+    assert search(Orders(graph), scaled, 7 * price, deadline=FOREVER).objective == pytest.approx(7 * best)
     shuffled = data.draw(st.permutations(range(len(fronts))))
     renamed = workflow(*(llm(f"m{i}") for i in shuffled), edges=[(f"m{a[1:]}", f"m{b[1:]}") for a, b in graph.edges])
-    again = search(decision_order(renamed), [fronts[i] for i in shuffled], price, deadline=FOREVER)
+    again = search(Orders(renamed), [fronts[i] for i in shuffled], price, deadline=FOREVER)
     assert again.objective == pytest.approx(best, abs=1e-9)
+
+
+@sampled(150)
+@given(instance=instances(max_nodes=8), backward=st.booleans(), beam=st.sampled_from([1, 2, 1000]))
+@pytest.mark.parametrize("explore", [labels.explore, layers.explore])
+def test_both_searches_agree_with_every_plan_in_both_directions(
+    explore: Explore, instance: Instance, backward: bool, beam: int
+) -> None:
+    """Without an incumbent nothing is ruled out but by the bounds."""
+    graph, fronts, price = instance
+    assume(price > 0)
+    order, bound = decision_order(graph, backward=backward), lagrangian_bound(decision_order(graph), fronts, price)
+    steps = steps_of(order, fronts, price, bound.backward() if backward else bound)
+    best = optimum(instance)
+    found = explore(order, fronts, steps, best - 0.5, beam, lambda: False)
+    reached = best - 0.5 if found.better is None else found.better[0]
+    assert reached <= best + 1e-9 <= max(reached, found.bound) + 2e-9
+    if found.better is not None:
+        assert value(instance, found.better[1]) == pytest.approx(reached, abs=1e-9)
+    if beam == 1000:
+        assert found.bound == float("-inf")
+        assert reached == pytest.approx(best, abs=1e-9)
+
+
+def narrow(patch: pytest.MonkeyPatch, beam: int) -> None:
+    """One pass of the search, with few labels."""
+    for name, width in {"SMALL_BEAM": beam, "FIRST_BEAM": beam, "FURTHER_BEAMS": ()}.items():
+        patch.setattr(f"planner.compiler.exact.passes.{name}", width)
 
 
 @sampled(60)
@@ -113,8 +150,8 @@ def test_neither_scale_nor_names_nor_the_nodes_order_matter(instance: Instance, 
 def test_a_search_that_drops_plans_says_so_and_its_bound_holds(instance: Instance, beam: int) -> None:
     graph, fronts, price = instance
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact, "BEAM", beam)
-        found = search(decision_order(graph), fronts, price, deadline=FOREVER)
+        narrow(patch, beam)
+        found = search(Orders(graph), fronts, price, deadline=FOREVER)
     best = optimum(instance)
     assert found.objective <= best + 1e-9
     assert best - 1e-9 <= (found.objective if found.bound is None else found.bound)
@@ -125,7 +162,7 @@ def test_a_search_that_drops_plans_says_so_and_its_bound_holds(instance: Instanc
 @given(instance=instances())
 def test_without_time_there_is_a_plan_with_a_bound(instance: Instance) -> None:
     graph, fronts, price = instance
-    found = search(decision_order(graph), fronts, price, deadline=0.0, timer=lambda: 1.0)
+    found = search(Orders(graph), fronts, price, deadline=0.0, timer=lambda: 1.0)
     assert found.objective <= optimum(instance) + 1e-9 <= (found.objective, found.bound or FOREVER)[-1] + 2e-9
 
 
@@ -176,6 +213,34 @@ def test_an_implementation_that_is_worse_in_everything_changes_nothing() -> None
     assert plans[0].objective == plans[1].objective
 
 
+@sampled(1000)
+@given(
+    problem=problems(max_nodes=5, min_nodes=3),
+    level=st.sampled_from([0.0, 1.5, 3.0]),
+    objective=st.sampled_from([0.05, 0.4, 2.0, None]),
+)
+def test_every_small_plan_is_the_best_of_all_assignments(
+    problem: PlanningProblem, level: float, objective: float | None
+) -> None:
+    """By the paper's objective with three weights of latency, and by the priced one, whose levels are hundredths."""
+    if objective is None:
+        problem, level = replace(problem, pricing=fleet_pricing(problem.catalog)), level / 100
+    else:
+        problem = replace(problem, weights=Weights(lambda_l=objective))
+    plan = planned(compile_plan(problem, level))
+    assert (plan.solver, plan.gap) == ("exact", 0.0)
+    assert plan.objective == pytest.approx(best_objective(coefficients_of(problem), level), abs=1e-9)
+
+
+@sampled(25)
+@given(problem=problems())
+def test_the_fast_enumeration_is_the_slow_one(problem: PlanningProblem) -> None:
+    coefficients = coefficients_of(problem)
+    for level in (0.0, 3.0):
+        slow = brute_force(coefficients, level).objective
+        assert best_objective(coefficients, level) == pytest.approx(slow, abs=1e-12)
+
+
 @sampled(25)
 @given(problem=problems(max_nodes=8))
 def test_cbc_finds_the_same_objective(problem: PlanningProblem) -> None:
@@ -205,7 +270,7 @@ def test_points_are_the_front_of_the_coefficients_gains(problem: PlanningProblem
 def test_what_the_search_gives_up_on_goes_to_cbc_with_fewer_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = linked_problem(12, (2, 3, 5))
     whole = planned(compile_plan(problem, 0.0))
-    monkeypatch.setattr(exact, "BEAM", 1)
+    narrow(monkeypatch, 1)
     handed_on = planned(compile_plan(problem, 0.0))
     assert handed_on.gap == 0.0
     assert handed_on.objective == pytest.approx(whole.objective, rel=1e-6)

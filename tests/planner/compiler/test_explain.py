@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from planner.compiler.evaluate import evaluate
-from planner.compiler.explain import alternatives, branch_slack, explain
+from planner.compiler.evaluate import Choice, Solution, evaluate
+from planner.compiler.explain import alternatives, branch_slack, explain, explain_plan
+from planner.compiler.plan import Plan
+from planner.compiler.pricing import Pricing
 from planner.compiler.problem import PlanningProblem
-from planner.compiler.solve import compile_plan
+from planner.compiler.solve import compile_plan, decode
 from tests.planner.compiler.cases import (
     LARGE,
     MIDDLE,
+    SMALL,
     coefficients_of,
     h200_catalog,
     llm,
+    longest_path_by_enumeration,
     pair,
     planned,
     problems,
     profile_set,
+    tool,
     workflow,
 )
 from tests.sampling import sampled
@@ -99,6 +109,9 @@ def test_changes_are_those_of_the_whole_plan_evaluated_again(problem: PlanningPr
             assert column is not None
             then = evaluate(coefficients, {**choice, node_id: column}, 1.5)
             assert alternative.makespan_s == pytest.approx(then.makespan_s - plan.makespan_s, abs=1e-9)
+            assert set(alternative.terms) == set(plan.terms)
+            for name, change in alternative.terms.items():
+                assert change == pytest.approx(then.terms[name] - plan.terms[name], abs=1e-9)
             assert alternative.objective == pytest.approx(then.objective - plan.objective, abs=1e-9)
             assert alternative.estimated_quality == pytest.approx(
                 then.estimated_quality - plan.estimated_quality, abs=1e-9
@@ -119,3 +132,125 @@ def test_foreign_plans_and_nodes_are_refused() -> None:
     )
     with pytest.raises(ValueError, match="node end is not legal"):
         alternatives(without, plan, "end")
+
+
+# --- The whole plan --------------------------------------------------------------------------------------------------
+
+
+def random_plan(problem: PlanningProblem, data: st.DataObject) -> tuple[Choice, Plan]:
+    """Any plan of the problem, mostly far from optimal."""
+    coefficients = coefficients_of(problem)
+    choice = {n: data.draw(st.sampled_from(node.columns)) for n, node in coefficients.nodes.items()}
+    return choice, decode(coefficients, Solution(choice=choice, solver="any"), 1.5)
+
+
+@sampled(40)
+@given(problem=problems(max_nodes=6), data=st.data())
+def test_the_critical_path_is_a_longest_path(problem: PlanningProblem, data: st.DataObject) -> None:
+    _, plan = random_plan(problem, data)
+    explained, graph = explain_plan(problem, plan), problem.workflow
+    path = explained.critical_path
+    assert all(edge in graph.edges for edge in pairwise(path))
+    assert sum(plan.durations_s[n] for n in path) == pytest.approx(plan.makespan_s)
+    assert set(path) <= set(explained.critical)
+    for node in graph.nodes:
+        longer = {**plan.durations_s, node.id: plan.durations_s[node.id] + 0.5}
+        grows = longest_path_by_enumeration(graph, longer) > plan.makespan_s + max(0.0, 0.5 - 1e-6)
+        assert grows == (node.id in explained.critical)
+
+
+@sampled(40)
+@given(problem=problems(max_nodes=6), data=st.data())
+def test_verification_is_the_plan_against_the_plan_without(problem: PlanningProblem, data: st.DataObject) -> None:
+    choice, plan = random_plan(problem, data)
+    coefficients, explained = coefficients_of(problem), explain_plan(problem, plan)
+    plain = {}
+    for node in explained.nodes:
+        model = node.chosen.model
+        columns = coefficients.nodes[node.node].columns
+        plain[node.node] = next(
+            c for c in columns if (c.implementation.model, c.implementation.policy) == (model, "none")
+        )
+        assert (node.verification is None) == (node.chosen.policy == "none")
+        if node.verification is None:
+            continue
+        without = evaluate(coefficients, {**choice, node.node: plain[node.node]}, 1.5)
+        assert node.verification.plain == plain[node.node].implementation
+        assert node.verification.node_s == pytest.approx(choice[node.node].duration_s - plain[node.node].duration_s)
+        assert node.verification.makespan_s == pytest.approx(plan.makespan_s - without.makespan_s, abs=1e-9)
+        assert node.verification.without_makespan_s == pytest.approx(without.makespan_s)
+        assert node.verification.objective == pytest.approx(plan.objective - without.objective, abs=1e-9)
+        gained = plan.estimated_quality - without.estimated_quality
+        assert node.verification.estimated_quality == pytest.approx(gained, abs=1e-9)
+    all_plain = evaluate(coefficients, plain, 1.5)
+    assert explained.verification.nodes == tuple(n for n, i in plan.assignment.items() if i.policy != "none")
+    assert explained.verification.makespan_s == pytest.approx(plan.makespan_s - all_plain.makespan_s, abs=1e-9)
+    assert explained.verification.cost == pytest.approx(plan.cost - all_plain.cost, abs=1e-9)
+
+
+def test_where_none_is_not_legal_verification_is_priced_against_the_cheapest_policy() -> None:
+    pairs = [pair(model=MIDDLE, policy=name, quality=q) for name, q in (("self_check", 0.8), ("debate", 0.9))]
+    problem = PlanningProblem(workflow=workflow(llm("n")), catalog=h200_catalog(), profiles=profile_set(pairs))
+    coefficients = coefficients_of(problem)
+    policies = {}
+    for column in coefficients.nodes["n"].columns:
+        plan = decode(coefficients, Solution(choice={"n": column}, solver="any"), 0.0)
+        policies[column.implementation.policy] = explain_plan(problem, plan).nodes[0].verification
+    assert policies["self_check"] is None
+    assert policies["debate"] is not None
+    assert policies["debate"].plain.policy == "self_check"
+
+
+def test_a_priced_plan_is_explained_by_its_own_terms() -> None:
+    prices = dict.fromkeys([SMALL, MIDDLE, LARGE], 0.05)
+    problem = replace(fork(), pricing=Pricing(prices=prices))
+    explained = explain_plan(problem, planned(compile_plan(problem, 0.1)))
+    for node in explained.nodes:
+        for alternative in node.alternatives:
+            assert set(alternative.terms) == {"log_quality", "gpu", "latency"}
+            assert alternative.objective == pytest.approx(sum(alternative.terms.values()))
+            assert alternative.objective <= 1e-9
+
+
+def test_a_workflow_of_tools_is_explained_too() -> None:
+    graph = workflow(tool("a", 2.0), tool("b", 1.0), tool("c", 3.0), edges=[("a", "c"), ("b", "c")])
+    problem = PlanningProblem(workflow=graph, catalog=h200_catalog(), profiles=profile_set([pair()]))
+    explained = explain_plan(problem, planned(compile_plan(problem, 0.0)))
+    assert explained.nodes == ()
+    assert explained.verification.nodes == ()
+    assert explained.critical_path == explained.critical == ("a", "c")
+    assert explained.slack_s["b"] == 1.0
+    assert explained.verification.makespan_s == 0.0
+
+
+def test_equal_branches_are_both_critical_and_the_first_is_the_path() -> None:
+    graph = workflow(tool("a", 2.0), tool("b", 2.0), tool("c", 1.0), edges=[("a", "c"), ("b", "c")])
+    problem = PlanningProblem(workflow=graph, catalog=h200_catalog(), profiles=profile_set([pair()]))
+    explained = explain_plan(problem, planned(compile_plan(problem, 0.0)))
+    assert explained.critical == ("a", "b", "c")
+    assert explained.critical_path == ("a", "c")
+
+
+def test_the_json_form_holds_everything_and_hostile_names() -> None:
+    name = 'long"</script>\u2028\x00'
+    pairs = [pair(policy="none"), pair(policy="self_check", quality=0.9), pair(model=MIDDLE)]
+    problem = PlanningProblem(workflow=workflow(llm(name)), catalog=h200_catalog(), profiles=profile_set(pairs))
+    explained = explain_plan(problem, planned(compile_plan(problem, 0.0)))
+    data = json.loads(json.dumps(explained.to_json(), allow_nan=False))
+    assert data["critical_path"] == [name]
+    (node,) = data["nodes"]
+    assert (node["node"], node["critical"], len(node["alternatives"])) == (name, True, 3)
+    assert sum(node["alternatives"][1]["terms"].values()) == pytest.approx(node["alternatives"][1]["objective"])
+    assert data["objective"] == pytest.approx(sum(data["terms"].values()))
+    (short,) = explained.to_json(most=0)["nodes"]
+    assert [a["chosen"] for a in short["alternatives"]] == [True]
+
+
+def test_hundreds_of_nodes_are_explained_like_one() -> None:
+    pairs = [pair(policy=p, quality=q) for p, q in (("none", 0.8), ("self_check", 0.85), ("debate", 0.9))]
+    graph = workflow(*(llm(f"n{i}") for i in range(300)), edges=[(f"n{i}", f"n{i + 1}") for i in range(299)])
+    problem = PlanningProblem(workflow=graph, catalog=h200_catalog(), profiles=profile_set(pairs, 0.01))
+    explained = explain_plan(problem, planned(compile_plan(problem, 0.0)))
+    assert len(explained.critical_path) == len(explained.nodes) == 300
+    one = alternatives(problem, planned(compile_plan(problem, 0.0)), "n299")
+    assert explained.nodes[-1].alternatives == one

@@ -53,4 +53,4 @@ def test_an_unlimited_variety_of_nodes_does_not_fill_the_memory() -> None:
     for tokens in range(1, MAX_MENUS + 20):
         each = problem(profiles, llm("a", max_tokens=tokens))
         menu_of(each, each.workflow.llm_nodes[0])
-        assert len(each.menus) <= MAX_MENUS
+        assert len(each.menus.made) <= MAX_MENUS

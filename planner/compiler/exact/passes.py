@@ -1,0 +1,109 @@
+"""Bound, incumbent, and passes of the search, each with a wider beam, until the incumbent is proved or time is up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from planner.compiler.exact import labels
+from planner.compiler.exact.bound import LARGE, TOLERANCE, Bound, improved, lagrangian_bound
+from planner.compiler.exact.labels import Explored, Stop
+from planner.compiler.exact.order import Order, Orders
+from planner.compiler.exact.points import Point
+from planner.compiler.exact.steps import Step, steps_of
+
+FIRST_BEAM, FURTHER_BEAMS = 30, (300, 3000)
+"""Labels a layer: a narrow pass finds better incumbents, with which fewer points are left for the next one."""
+SMALL_BEAM = 100
+Timer = Callable[[], float]
+Explore = Callable[[Order, Sequence[Sequence[Point]], Sequence[Step], float, int, Stop], Explored]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """`choice` holds the chosen position per node; `bound` None: proved optimal. Counts are for the certificate."""
+
+    choice: tuple[int, ...]
+    objective: float
+    bound: float | None
+    points: int
+    kept: tuple[tuple[int, ...], ...]
+    labels: int
+
+
+def search(
+    orders: Orders,
+    fronts: Sequence[Sequence[Point]],
+    price: float,
+    *,
+    deadline: float,
+    timer: Timer = time.perf_counter,
+) -> Found:
+    """The best choice of one point per node, by position in file order; `price` of a second of makespan."""
+    found = _Search(orders, fronts, price, lambda: timer() > deadline)
+    if found.open and len(fronts) < LARGE:
+        found.explore(labels.explore, backward=False, beam=SMALL_BEAM)
+    if found.open:
+        found.explore_widely()
+    return Found(
+        choice=found.choice,
+        objective=found.objective,
+        bound=found.bound if found.open else None,
+        points=sum(map(len, fronts)),
+        kept=tuple([tuple([point[2] for point in front]) for front in found.kept()]),
+        labels=found.labels,
+    )
+
+
+class _Search:
+    """The incumbent (`objective`, `choice`) and the `bound`, as the passes improve them."""
+
+    def __init__(self, orders: Orders, fronts: Sequence[Sequence[Point]], price: float, stop: Stop) -> None:
+        self.orders, self.fronts, self.price, self.stop = orders, fronts, price, stop
+        self.flow = lagrangian_bound(orders.forward, fronts, price)
+        self.objective, chosen = improved(orders.forward, fronts, price, self.flow.choice, stop)
+        self.choice = tuple([front[k][2] for front, k in zip(fronts, chosen, strict=True)])
+        self.bound, self.labels = self.flow.value, 0
+
+    @property
+    def open(self) -> bool:
+        return self.bound - self.objective > TOLERANCE
+
+    def kept(self) -> list[list[Point]]:
+        return not_ruled_out(self.fronts, self.flow, self.objective)
+
+    def explore_widely(self) -> None:
+        """Narrow passes in both directions, then wider ones in the direction that proved more."""
+        from planner.compiler.exact import layers  # loads numpy
+
+        proved = {}
+        for backward in (False, True):
+            if self.open and not self.stop():
+                proved[backward] = self.explore(layers.explore, backward=backward, beam=FIRST_BEAM)
+        for beam in FURTHER_BEAMS:
+            if self.open and not self.stop():
+                self.explore(layers.explore, backward=min(proved, key=proved.__getitem__), beam=beam)
+
+    def explore(self, explore: Explore, *, backward: bool, beam: int) -> float:
+        """One pass; returns the bound that it proved."""
+        order = self.orders.backward if backward else self.orders.forward
+        flow, kept = self.flow.backward() if backward else self.flow, self.kept()
+        steps = steps_of(order, kept, self.price, flow)
+        found = explore(order, kept, steps, self.objective + TOLERANCE, beam, self.stop)
+        self.labels += found.labels
+        if found.better is not None:
+            self.objective, self.choice = found.better
+        self.bound = min(self.bound, max(found.bound, self.objective))
+        return found.bound
+
+
+def not_ruled_out(fronts: Sequence[Sequence[Point]], bound: Bound, objective: float) -> list[list[Point]]:
+    """Points whose reduced cost leaves room for a plan better than the incumbent."""
+    room = bound.value - objective + TOLERANCE
+    kept = []
+    for front, rate in zip(fronts, bound.node, strict=True):
+        values = [point[0] - rate * point[1] for point in front]
+        least = max(values) - room
+        kept.append([point for point, value in zip(front, values, strict=True) if value >= least])
+    return kept

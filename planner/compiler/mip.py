@@ -1,0 +1,69 @@
+"""One MIP from model to checked choice (paper 4.3; caps, cuts and fallback ours).
+
+A solver keeps its rows to a tolerance. So a choice is checked against the caps themselves, and one that breaks a cap by
+less than the tolerance is ruled out by a cut that no plan within the caps breaks; then the solver runs again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from planner.compiler import cbc, highs
+from planner.compiler.caps import Cap, least
+from planner.compiler.coefficients import Coefficients
+from planner.compiler.evaluate import Solution
+from planner.compiler.fallback import incumbent, upper_bound
+from planner.compiler.feasibility import find_within
+from planner.compiler.ilp import Answer, PlanModel, add_cover, build_model
+from planner.compiler.plan import Infeasible
+
+MipSolver = Literal["cbc", "highs"]
+MAX_CUTS = 50
+_RUN = {"cbc": cbc.run, "highs": highs.run}
+BROKEN = Infeasible(reasons=("no plan keeps all limits: change one of them",))
+
+
+def solve(
+    coefficients: Coefficients, level: float, caps: Sequence[Cap], deadline: float, solver: MipSolver
+) -> Solution | Infeasible:
+    """The best plan within the caps; past the deadline the best one known with its bound, a solver-free one at worst.
+
+    Infeasible is `proved`, or says that nothing was found in time.
+    """
+    if not all(cap.keeps(coefficients, least(coefficients, cap)) for cap in caps):
+        return BROKEN
+    answer = checked(build_model(coefficients, level, caps), caps, deadline, solver)
+    if answer.status == "infeasible":
+        return BROKEN
+    if answer.status == "optimal" and answer.choice is not None:
+        return Solution(choice=answer.choice, solver=solver)
+    bound = min(answer.bound, upper_bound(coefficients, level))
+    if answer.choice is not None:
+        return Solution(choice=answer.choice, solver=solver, bound=bound)
+    choice = find_within(coefficients, level, caps, deadline) if caps else incumbent(coefficients, level)
+    return not_found() if choice is None else Solution(choice=choice, solver="fallback", bound=bound)
+
+
+def checked(model: PlanModel, caps: Sequence[Cap], deadline: float, solver: MipSolver) -> Answer:
+    """The solver's answer, whose choice keeps the caps as they are; without one where cuts or time did not suffice."""
+    answer = Answer(status="unknown")
+    for _ in range(MAX_CUTS):
+        answer = _RUN[solver](model, max(0.0, deadline - time.perf_counter()))
+        choice = answer.choice
+        if choice is None:
+            return answer
+        broken = [cap for cap in caps if not cap.keeps(model.coefficients, choice)]
+        if not broken:
+            return answer
+        for cap in broken:
+            add_cover(model, cap, choice)
+    return replace(answer, status="unknown", choice=None)
+
+
+def not_found() -> Infeasible:
+    return Infeasible(
+        reasons=("no plan that keeps all limits was found in time: allow more time, or change a limit",), proved=False
+    )
