@@ -72,7 +72,7 @@ def _levels(problem: PlanningProblem, levels: Sequence[float] | None) -> Sequenc
 
 
 def structural_key(problem: PlanningProblem, levels: Sequence[float] | None = None) -> str:
-    """Digest of all that decides a bundle: structure by file order, what is planned with, objective, levels.
+    """Digest of all that decides a bundle: structure by file order, what is planned with, objective, levels, limits.
 
     Never node ids, titles, prompts, tools' names or arguments: per-request DAGs of one shape share bundles.
     """
@@ -91,6 +91,7 @@ def structural_key(problem: PlanningProblem, levels: Sequence[float] | None = No
             "kind": kind_of(problem),
             "pricing": problem.pricing,
             "levels": sorted(set(map(float, _levels(problem, levels)))),
+            "limits": problem.limits.by_position(index),
         }
     )
 

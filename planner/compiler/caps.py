@@ -1,4 +1,4 @@
-"""Caps on a whole plan: what each column uses of them, whether a plan keeps them, and which columns they rule out (ours).
+"""Caps on a whole plan: what a column uses of them, whether a plan keeps them, which columns they rule out (ours).
 
 Every cap but one says that amounts add up over the nodes to no more than its room:
 
@@ -22,8 +22,10 @@ from planner.compiler.critical_path import makespan_s, slack_s
 from planner.compiler.evaluate import Choice
 from planner.compiler.menu import Column
 from planner.compiler.patterns import with_columns
+from planner.compiler.plan import Infeasible
 
 RELATIVE_ERROR = 1e-9
+NO_PLAN = Infeasible(reasons=("no plan keeps all limits: change one of them",))
 Amount = Callable[[str, Column], float]
 """What a column of a node (by its id) uses of a cap."""
 
@@ -63,13 +65,21 @@ def caps_of(coefficients: Coefficients) -> tuple[Cap, ...]:
         "max_tokens": (limits.max_tokens, lambda _, column: column.tokens),
     }
     for model, seconds in limits.max_model_work_s.items():
-        sums[f"work_s.{model}"] = (seconds, lambda _, column, model=model: column.work.get(model, 0.0))
+        sums[f"work_s.{model}"] = (seconds, _work_of(model))
     for model, calls in limits.max_model_calls.items():
-        sums[f"calls.{model}"] = (calls, lambda _, column, model=model: column.calls.get(model, 0))
+        sums[f"calls.{model}"] = (calls, _calls_of(model))
     caps = [_cap(name, asked, amount) for name, (asked, amount) in sums.items() if asked is not None]
     if limits.max_makespan_s is not None:
         caps.append(_cap("max_makespan_s", limits.max_makespan_s, lambda _, column: column.duration_s, path=True))
     return (*caps, *_min_quality(coefficients, limits.min_quality))
+
+
+def _work_of(model: str) -> Amount:
+    return lambda _, column: column.work.get(model, 0.0)
+
+
+def _calls_of(model: str) -> Amount:
+    return lambda _, column: column.calls.get(model, 0)
 
 
 def _cap(name: str, asked: float, amount: Amount, *, path: bool = False) -> Cap:

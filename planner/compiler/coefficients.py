@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from planner.compiler.critical_path import makespan_s
 from planner.compiler.legality import why_none_is_legal
 from planner.compiler.menu import Column, Menu, Row, menu_of
+from planner.compiler.patterns import permitted
 from planner.compiler.plan import Implementation, Infeasible
 from planner.compiler.pricing import LEAST_QUALITY, Pricing
 from planner.compiler.vulnerability import vulnerability
@@ -112,7 +113,10 @@ def planned_tool_s(node: ToolNode) -> float:
 
 
 def build_coefficients(problem: PlanningProblem) -> Coefficients | Infeasible:
-    """Infeasible when some LLM node has no legal implementation, with a reason for each such node."""
+    """Infeasible when some LLM node has no legal implementation, with a reason for each such node.
+
+    Pins and prohibitions take columns away after the reference plan is known: objectives stay comparable.
+    """
     nodes: dict[str, NodeCoefficients] = {}
     reference: dict[str, Row] = {}
     reasons: list[str] = []
@@ -126,7 +130,7 @@ def build_coefficients(problem: PlanningProblem) -> Coefficients | Infeasible:
     if reasons:
         return Infeasible(reasons=tuple(reasons))
     no_tools = {node.id: 0.0 for node in problem.workflow.tool_nodes}
-    return Coefficients(
+    unrestricted = Coefficients(
         problem=problem,
         nodes=nodes,
         fixed_s={node.id: planned_tool_s(node) for node in problem.workflow.tool_nodes},
@@ -135,6 +139,7 @@ def build_coefficients(problem: PlanningProblem) -> Coefficients | Infeasible:
         k_ref=sum(row.cost for row in reference.values()),
         d_ref=sum(row.duration_s if problem.demand == "tau" else row.work_s for row in reference.values()),
     )
+    return permitted(unrestricted)
 
 
 def _node_coefficients(problem: PlanningProblem, node: LlmNode, menu: Menu) -> NodeCoefficients:
@@ -143,4 +148,3 @@ def _node_coefficients(problem: PlanningProblem, node: LlmNode, menu: Menu) -> N
         vulnerability=vulnerability(problem.workflow, node.id, node.skill, problem.profiles.vulnerability),
         menu=menu,
     )
-

@@ -6,7 +6,6 @@ caps on the whole plan an alternative may be better than the planned one and not
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import accumulate
@@ -15,12 +14,11 @@ from typing import Any
 
 from planner.compiler.caps import Cap, caps_of
 from planner.compiler.coefficients import Coefficients, NodeCoefficients
-from planner.compiler.critical_path import finish_times, slack_s
+from planner.compiler.critical_path import avoiding_s, critical_path, slack_s
 from planner.compiler.evaluate import Choice, Evaluation, evaluate, terms
 from planner.compiler.menu import Column
 from planner.compiler.plan import Implementation, Infeasible, Plan
 from planner.compiler.problem import PlanningProblem
-from planner.compiler.workflow import Workflow
 
 CRITICAL_S = 1e-9
 """A node with less slack than this, in seconds, is critical."""
@@ -209,17 +207,6 @@ def choice_of(coefficients: Coefficients, plan: Plan) -> dict[str, Column]:
     return choice
 
 
-def critical_path(workflow: Workflow, durations_s: Mapping[str, float]) -> tuple[str, ...]:
-    """One longest path, from its start; of equal ones the nodes that come first in file order."""
-    finish, index = finish_times(workflow, durations_s), workflow.index
-    ahead = max(workflow.topological_order, key=lambda n: (finish[n], -index[n]))
-    path = [ahead]
-    while workflow.predecessors[ahead]:
-        ahead = max(workflow.predecessors[ahead], key=lambda n: (finish[n], -index[n]))
-        path.append(ahead)
-    return tuple(reversed(path))
-
-
 # --- The plan as its explanations see it -----------------------------------------------------------------------------
 
 
@@ -253,7 +240,7 @@ def _planned(problem: PlanningProblem, plan: Plan) -> _Planned:
         level=plan.level,
         now=now,
         slack_s=slack_s(problem.workflow, now.durations_s),
-        avoiding_s=_avoiding_s(problem.workflow, now.durations_s),
+        avoiding_s=avoiding_s(problem.workflow, now.durations_s),
         others_quality=_others_quality(coefficients, choice),
         used=tuple((cap, cap.total(coefficients, choice)) for cap in caps_of(coefficients)),
     )
@@ -277,37 +264,6 @@ def _added_s(planned: _Planned, node_id: str) -> Callable[[float], float]:
         return change if abs(change) > ROUNDING * now_s else 0.0
 
     return added
-
-
-def _avoiding_s(workflow: Workflow, durations_s: Mapping[str, float]) -> dict[str, float]:
-    """Per node the longest path that does not pass it, for all nodes in one sweep; 0 where every path does.
-
-    In a topological order a path that avoids a node ends before it, starts after it, or has an edge across it.
-    """
-    order = workflow.topological_order
-    place = {node_id: i for i, node_id in enumerate(order)}
-    finish, tail = finish_times(workflow, durations_s), _tails(workflow, durations_s)
-    after = [0.0] * (len(order) + 1)
-    for i in range(len(order) - 1, -1, -1):
-        after[i] = max(after[i + 1], tail[order[i]])
-    across: list[tuple[float, int]] = []
-    avoiding, before = {}, 0.0
-    for i, node_id in enumerate(order):
-        while across and across[0][1] <= i:
-            heapq.heappop(across)
-        avoiding[node_id] = max(before, after[i + 1], -across[0][0] if across else 0.0)
-        before = max(before, finish[node_id])
-        for successor in workflow.successors[node_id]:
-            heapq.heappush(across, (-finish[node_id] - tail[successor], place[successor]))
-    return avoiding
-
-
-def _tails(workflow: Workflow, durations_s: Mapping[str, float]) -> dict[str, float]:
-    """The longest path that starts with each node."""
-    tail: dict[str, float] = {}
-    for node_id in reversed(workflow.topological_order):
-        tail[node_id] = durations_s[node_id] + max((tail[s] for s in workflow.successors[node_id]), default=0.0)
-    return tail
 
 
 # --- Nodes -----------------------------------------------------------------------------------------------------------

@@ -32,9 +32,7 @@ def find_within(coefficients: Coefficients, level: float, caps: Sequence[Cap], d
     return found
 
 
-def _candidates(
-    coefficients: Coefficients, level: float, caps: Sequence[Cap], deadline: float
-) -> Iterator[Choice]:
+def _candidates(coefficients: Coefficients, level: float, caps: Sequence[Cap], deadline: float) -> Iterator[Choice]:
     for cap in caps:
         yield least(coefficients, cap)
     slack = [slack_by_node(coefficients, cap) for cap in caps]

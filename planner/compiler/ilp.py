@@ -57,6 +57,11 @@ def build_model(coefficients: Coefficients, level: float, caps: Sequence[Cap] = 
     return model
 
 
+def build_any(coefficients: Coefficients, caps: Sequence[Cap]) -> PlanModel:
+    """Any plan within the caps: all are worth the same."""
+    return _feasible_plans(coefficients, caps)
+
+
 def build_least(coefficients: Coefficients, cap: Cap, caps: Sequence[Cap]) -> PlanModel:
     """The plan that uses least of one cap, of which every column's amount is finite, and keeps the others."""
     model = _feasible_plans(coefficients, caps)
@@ -149,7 +154,9 @@ def duration(model: PlanModel, node_id: str) -> LpAffineExpression | float:
     if node_id in model.coefficients.fixed_s:
         return model.coefficients.fixed_s[node_id] / model.unit_s
     columns = model.coefficients.nodes[node_id].columns
-    return LpAffineExpression([(v, c.duration_s / model.unit_s) for v, c in zip(model.x[node_id], columns, strict=True)])
+    return LpAffineExpression(
+        [(v, c.duration_s / model.unit_s) for v, c in zip(model.x[node_id], columns, strict=True)]
+    )
 
 
 def add_makespan_cap(model: PlanModel, cap: Cap) -> None:
@@ -164,7 +171,9 @@ def add_cap(model: PlanModel, cap: Cap) -> None:
     for node_id, variables in model.x.items():
         amounts = amounts_of(model, cap, node_id)
         lowest = min(amounts)
-        terms += [(v, _share(a - lowest, slack[node_id])) for v, a in zip(variables, amounts, strict=True) if a > lowest]
+        terms += [
+            (v, _share(a - lowest, slack[node_id])) for v, a in zip(variables, amounts, strict=True) if a > lowest
+        ]
     model.program.addConstraint(LpAffineExpression(terms) <= 1)
 
 
@@ -195,7 +204,8 @@ def _along_longest_path(model: PlanModel, choice: Choice) -> list[str]:
         through[node_id] = max(workflow.predecessors[node_id], key=finish.__getitem__, default=None)
         before = through[node_id]
         finish[node_id] = durations[node_id] + (finish[before] if before is not None else 0.0)
-    path, here = [], max(finish, key=finish.__getitem__)
+    path: list[str] = []
+    here: str | None = max(finish, key=finish.__getitem__)
     while here is not None:
         path.append(here)
         here = through[here]

@@ -5,8 +5,8 @@ has a point on the front that is no slower (no dearer) and has at least that sha
 prohibitions hold, since they shorten the nodes' menus; caps on a whole plan do not. A point carries makespan, cost and
 quality, so that a caller can filter.
 
-Cost: nodes are added one by one, a sum of costs and a product of qualities. Makespan: planner.compiler.makespan_front;
-where that had to drop plans, planner.compiler.supported proves what the front is worth.
+Cost: nodes are added one by one, a sum of costs and a product of qualities. Makespan: planner.compiler.pareto_labels;
+where that had to drop plans, planner.compiler.pareto_hull proves what the front is worth.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from typing import Any, Literal
 from planner.compiler.coefficients import Coefficients
 from planner.compiler.critical_path import makespan_s
 from planner.compiler.evaluate import Choice
+from planner.compiler.exact.order import Order, decision_order
 from planner.compiler.explain import choice_of
-from planner.compiler.makespan_front import Point, makespan_front
 from planner.compiler.menu import Column
+from planner.compiler.pareto_bounds import Outlook, Point
+from planner.compiler.pareto_hull import Envelope, envelope_of
+from planner.compiler.pareto_labels import search
 from planner.compiler.plan import Implementation, Infeasible, Plan
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.solve import Timer
-from planner.compiler.supported import Envelope, envelope_of
 
 Axis = Literal["makespan_s", "cost"]
 DEFAULT_TIME_LIMIT_S = 10.0
@@ -36,6 +38,14 @@ MAX_POINTS = 5000
 """Partial plans by cost up to which all are kept."""
 MAX_POINTS_LATE = 200
 """The same past the time limit."""
+MAX_LABELS = 20_000
+"""Partial plans by makespan after one node up to which all are kept."""
+EASY_SETS, HARD_LABELS = 2, 400
+"""With more open sets partial plans are hard to compare: a search without bounds gives up earlier."""
+BEAM = 300
+"""Partial plans that are kept after each node to find many good ones fast."""
+PRICES = 12
+"""Prices of a second by which partial plans are judged."""
 ROUNDING = 1e-12
 """Sums in another order differ by less."""
 SAME = 1e-9
@@ -107,11 +117,7 @@ def pareto_front(
         points = _front(axis, (_point(coefficients, choice) for choice in (*given, *choices)))
         exact, factor = loss is None, 1.0 if loss is None else loss
     else:
-        choices, exact = _by_makespan(coefficients, started + time_limit_s / 2, timer)
-        envelope = None if exact else envelope_of(coefficients, started + time_limit_s, timer)
-        met = () if envelope is None else envelope.choices
-        points = _front(axis, (_point(coefficients, choice) for choice in (*given, *choices, *met)))
-        factor = 1.0 if envelope is None else _worst_share(coefficients, envelope, points)
+        points, exact, factor = _by_makespan(coefficients, given, started, time_limit_s, timer)
     current = next((_place(axis, points, _point(coefficients, choice)) for choice in given), None)
     return Front(axis=axis, points=points, exact=exact, factor=factor, current=current)
 
@@ -226,16 +232,62 @@ def _chosen(coefficients: Coefficients, last: _Partial) -> Choice:
 # --- Makespan --------------------------------------------------------------------------------------------------------
 
 
-def _by_makespan(coefficients: Coefficients, deadline: float, timer: Timer) -> tuple[list[Choice], bool]:
-    """Choices, and whether no plan was dropped on the way to them."""
-    workflow, nodes = coefficients.problem.workflow, coefficients.nodes
-    columns = {node_id: node.columns for node_id, node in nodes.items()}
-    found = makespan_front(
-        workflow, [_points(coefficients, node.id) for node in workflow.nodes], deadline=deadline, timer=timer
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Makespans:
+    """What a search along the DAG needs; columns by node in the coefficients' order."""
+
+    coefficients: Coefficients
+    order: Order
+    fronts: Sequence[Sequence[Point]]
+    columns: Mapping[str, tuple[Column, ...]]
+
+    def search(self, **options: Any) -> tuple[list[Choice], bool]:
+        """Choices, and whether no plan was dropped on the way to them."""
+        workflow = self.coefficients.problem.workflow
+        found = search(workflow, self.order, self.fronts, **options)
+        index = workflow.index
+        return [
+            {node_id: columns[chosen[index[node_id]]] for node_id, columns in self.columns.items()}
+            for chosen in found.choices
+        ], found.complete
+
+
+def _by_makespan(
+    coefficients: Coefficients, given: Sequence[Choice], started: float, limit_s: float, timer: Timer
+) -> tuple[tuple[ParetoPoint, ...], bool, float]:
+    """Points, whether they are exact, and the factor: with little effort, else a beam, else all that it leaves open."""
+    workflow = coefficients.problem.workflow
+    makespans = _Makespans(
+        coefficients=coefficients,
+        order=decision_order(workflow),
+        fronts=[_points(coefficients, node.id) for node in workflow.nodes],
+        columns={node_id: node.columns for node_id, node in coefficients.nodes.items()},
     )
-    index = workflow.index
-    choices = [{node_id: columns[node_id][chosen[index[node_id]]] for node_id in nodes} for chosen in found.choices]
-    return list(choices), found.complete
+    sets = max(map(len, makespans.order.sets))
+    most, share = (MAX_LABELS, 0.75) if sets <= EASY_SETS else (HARD_LABELS, 0.25)
+    choices, exact = makespans.search(most=most, deadline=started + share * limit_s, timer=timer)
+    points = _front("makespan_s", (_point(coefficients, choice) for choice in (*given, *choices)))
+    if exact:
+        return points, True, 1.0
+    envelope = envelope_of(coefficients, started + (share + 0.1) * limit_s, timer)
+    points = _front("makespan_s", (*points, *(_point(coefficients, choice) for choice in envelope.choices)))
+    for most, beam, until in ((BEAM, BEAM, share + 0.25), (MAX_LABELS, None, 1.0)):
+        outlook = _outlook(makespans, envelope, points)
+        choices, exact = makespans.search(
+            outlook=outlook, most=most, beam=beam, deadline=started + until * limit_s, timer=timer
+        )
+        points = _front("makespan_s", (*points, *(_point(coefficients, choice) for choice in choices)))
+        if exact:
+            return points, True, 1.0
+    return points, False, _worst_share(coefficients, envelope, points)
+
+
+def _outlook(makespans: _Makespans, envelope: Envelope, points: Sequence[ParetoPoint]) -> Outlook:
+    prices = sorted({price for price, _ in envelope.lines})
+    chosen = [prices[i] for i in sorted(_spread(len(prices), min(len(prices), PRICES)))] if len(prices) > 1 else prices
+    settled = makespans.coefficients.settled_quality
+    known = [(point.makespan_s, point.estimated_quality / settled) for point in points]
+    return Outlook(makespans.order, makespans.fronts, chosen, known)
 
 
 def _points(coefficients: Coefficients, node_id: str) -> list[Point]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from fleet.serving.catalog import Catalog
 from planner.compiler.coefficients import Coefficients, build_coefficients
@@ -60,6 +60,11 @@ class PlanningProblem:
     @cached_property
     def coefficients(self) -> Coefficients | Infeasible:
         return build_coefficients(self)
+
+    @cached_property
+    def memo(self) -> dict[type, Any]:
+        """What others derive from this problem and keep with it, by their class."""
+        return {}
 
     @cached_property
     def orders(self) -> Orders:

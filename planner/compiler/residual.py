@@ -194,12 +194,20 @@ def compile_residual(
 
     `Plan.assignment` and `demand` cover the free nodes, `durations_s` all of them.
     """
-    if level < 0:
-        raise ValueError(f"level must not be negative, got {level}")
     coefficients = residual.coefficients
     if isinstance(coefficients, Infeasible):
         return coefficients
-    return compile_coefficients(coefficients, level, time_limit_s=time_limit_s, timer=timer)
+    plan = compile_coefficients(coefficients, level, time_limit_s=time_limit_s, timer=timer)
+    return _of_what_is_left(residual, plan) if isinstance(plan, Infeasible) else plan
+
+
+def _of_what_is_left(residual: ResidualProblem, found: Infeasible) -> Infeasible:
+    """Says that the caps it names are what the run has left, and what was taken before."""
+    used = _used(dispatched(residual))
+    taken = [f"{name} {used[name]:g}" for name in residual.admission.limits.values() if used.get(name)]
+    if not taken:
+        return found
+    return replace(found, reasons=(*found.reasons, f"caps are what is left; dispatched before: {', '.join(taken)}"))
 
 
 def compile_residual_bundle(

@@ -1,17 +1,18 @@
 """Compile, solve, decode: one plan of one problem at one specialization level (paper 4.3, 4.4).
 
-The planner's own exact solver comes first; what it gives up on goes to CBC, a subprocess, without the columns that are
-proved to be in no better plan. So `compile_plan` may be called from any thread.
+The planner's own exact solver comes first. Its optimum is the optimum within caps too where it keeps them; where it
+breaks one, and where the search gave up, a MIP solver takes over. `compile_plan` may be called from any thread.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from planner.compiler import exact
+from planner.compiler.caps import NO_PLAN, Cap, caps_of, presolved, undominated
 from planner.compiler.coefficients import Coefficients
 from planner.compiler.digest import content_digest
 from planner.compiler.evaluate import Evaluation, Solution, evaluate
@@ -29,7 +30,7 @@ __all__ = [
 
 DEFAULT_TIME_LIMIT_S = 10.0
 OPTIMAL_TOLERANCE = 1e-9
-Solver = Literal["auto", "cbc"]
+Solver = Literal["auto", "cbc", "highs"]
 Timer = Callable[[], float]
 
 
@@ -41,13 +42,13 @@ def compile_plan(
     solver: Solver = "auto",
     timer: Timer = time.perf_counter,
 ) -> Plan | Infeasible:
-    """The best plan at `level` (>= 0), or why there is none. `solver="cbc"` solves the whole ILP as a reference.
+    """The best plan at `level` (>= 0) within the problem's limits, or why there is none.
 
-    Past the time limit: the best plan known with its proven gap. `Plan.solve_s` covers building the model, solving
-    and decoding; the coefficients are built on the problem's first use.
+    `solver="cbc"` and `"highs"` solve the whole ILP as references. Past the time limit: the best plan known with its
+    proven gap; an Infeasible that is not `proved` where no plan within the limits was found by then. `Plan.solve_s`
+    covers building the model, solving and decoding; the coefficients are built on the problem's first use.
+    Raises ValueError on a negative level, and on limits that name no LLM node of the workflow.
     """
-    if level < 0:
-        raise ValueError(f"level must not be negative, got {level}")
     coefficients = problem.coefficients
     if isinstance(coefficients, Infeasible):
         return coefficients
@@ -63,31 +64,56 @@ def compile_coefficients(
     timer: Timer = time.perf_counter,
 ) -> Plan | Infeasible:
     """`compile_plan` from coefficients, which need not be the problem's own: a residual problem plans fewer nodes."""
+    if level < 0:
+        raise ValueError(f"level must not be negative, got {level}")
     started = timer()
-    if not coefficients.nodes:
-        solution = Solution(choice={}, solver="none")
-    else:
-        solution = _solve(coefficients, level, time_limit_s, solver)
-    plan = decode(coefficients, solution, level)
-    return replace(plan, solve_s=timer() - started)
-
-
-def _solve(coefficients: Coefficients, level: float, time_limit_s: float, solver: Solver) -> Solution:
     deadline = time.perf_counter() + time_limit_s
-    if solver == "auto":
-        found, choice = exact.solve(coefficients, level, time_limit_s)
-        own = Solution(choice=choice, solver="exact", bound=found.bound)
-        if own.bound is None or time.perf_counter() >= deadline:
-            return own
-        coefficients = exact.reduced(coefficients, found)
-    from planner.compiler import cbc  # when it is needed only: see there
+    solution = _solve(coefficients, level, deadline, solver)
+    if not isinstance(solution, Infeasible):
+        return replace(decode(coefficients, solution, level), solve_s=timer() - started)
+    if not solution.proved:
+        return solution
+    from planner.compiler import conflicts  # when it is needed only: it loads the solver libraries
 
-    solution = cbc.solve(coefficients, level, max(0.0, deadline - time.perf_counter()))
-    return solution if solver == "cbc" else _better(coefficients, own, solution, level)
+    return conflicts.explained(coefficients, deadline)
+
+
+def _solve(coefficients: Coefficients, level: float, deadline: float, solver: Solver) -> Solution | Infeasible:
+    caps = caps_of(coefficients)
+    possible = presolved(coefficients, caps)
+    if possible is None:
+        return NO_PLAN
+    if not coefficients.nodes:
+        return Solution(choice={}, solver="none")
+    if solver == "auto":
+        return _solve_own(possible, level, caps, deadline)
+    from planner.compiler import mip
+
+    return mip.solve(coefficients, level, caps, deadline, solver)
+
+
+def _solve_own(coefficients: Coefficients, level: float, caps: Sequence[Cap], deadline: float) -> Solution | Infeasible:
+    """The own solver, which knows no caps; the MIP solver where its plan breaks one or is not proved."""
+    found, choice = exact.solve(coefficients, level, max(0.0, deadline - time.perf_counter()))
+    own = Solution(choice=choice, solver="exact", bound=found.bound)
+    kept = all(cap.keeps(coefficients, choice) for cap in caps)
+    if kept and (own.bound is None or time.perf_counter() >= deadline):
+        return own
+    from planner.compiler import mip  # when it is needed only: it loads the solver libraries
+
+    # What the own solver rules out by gain and duration alone may be all that keeps a cap.
+    smaller = undominated(coefficients, level, caps) if caps else exact.reduced(coefficients, found)
+    other = mip.solve(smaller, level, caps, deadline, mip.quicker(smaller))
+    if isinstance(other, Infeasible):
+        return own if kept else other
+    if kept:
+        return _better(coefficients, own, other, level)
+    bound = found.objective if found.bound is None else found.bound
+    return other if other.bound is None else replace(other, bound=min(bound, other.bound))
 
 
 def _better(coefficients: Coefficients, own: Solution, other: Solution, level: float) -> Solution:
-    """CBC's plan unless our own incumbent is as good; the tighter of the two bounds holds for either."""
+    """The MIP solver's plan unless our own incumbent is as good; the tighter of the two bounds holds for either."""
     ours, theirs = (evaluate(coefficients, s.choice, level).objective for s in (own, other))
     proved = theirs if other.bound is None else other.bound
     bound = max(ours, min(proved, proved if own.bound is None else own.bound))

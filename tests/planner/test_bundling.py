@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -130,26 +129,6 @@ def test_one_level_is_ready_at_once_and_never_enqueued(fleet: Fleet) -> None:
     assert queued() == 0
 
 
-def test_requests_at_the_same_moment_make_one_row(fleet: Fleet) -> None:
-    versions = [version(prefix=prefix) for prefix in "abcdef"]
-    together = threading.Barrier(len(versions))
-
-    def request(number: int) -> CompiledVersion:
-        together.wait()
-        try:
-            return compile_version(versions[number], fleet=fleet, options=PlanOptions())
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(len(versions)) as threads:
-        results = list(threads.map(request, range(len(versions))))
-    assert len({result.bundle.pk for result in results}) == 1
-    row = PlanBundle.objects.get()
-    assert row.hits == len(versions) - 1
-    assert row.variants.count() == 1
-    assert queued() == 1
-
-
 def test_all_runs_of_a_bundle_start_from_its_own_pi_0(fleet: Fleet) -> None:
     """A tie, or an incumbent at the time limit, may give another plan: the stored one counts."""
     first = compiled(fleet)
@@ -241,17 +220,6 @@ def test_other_prices_of_gpu_seconds_invalidate_priced_bundles_alone(
 def assert_another(before: PlanBundle, after: PlanBundle) -> None:
     assert after.key != before.key
     assert (fresh(before).hits, fresh(after).hits) == (0, 0)
-
-
-def test_outdated_bundles_are_counted(fleet: Fleet) -> None:
-    for kind in ("levels", "priced"):
-        compiled(fleet, bundle=kind)
-    assert outdated_bundles() == 0
-    record_rates(Backend.objects.get(name="h200-27b"), rates())
-    compiled(fleet)
-    assert outdated_bundles() == 2
-    record_profiles(fewer_profiles(), name="new")
-    assert outdated_bundles() == 3
 
 
 def test_the_same_rates_under_another_number_find_the_same_bundle(fleet: Fleet) -> None:

@@ -20,9 +20,13 @@ __all__ = ["Found", "reduced", "solve"]
 
 
 def solve(
-    coefficients: Coefficients, level: float, time_limit_s: float, timer: Timer = time.perf_counter
+    coefficients: Coefficients,
+    level: float,
+    time_limit_s: float,
+    timer: Timer = time.perf_counter,
+    accepted_gap: float = 0.0,
 ) -> tuple[Found, Choice]:
-    """The optimal plan; where the search had to drop partial plans or to stop, the best one found with its bound."""
+    """The optimal plan; where the search dropped partial plans or stopped, the best one found with its bound."""
     deadline = timer() + time_limit_s
     workflow = coefficients.problem.workflow
     found = search(
@@ -31,6 +35,7 @@ def solve(
         coefficients.latency_price,
         deadline=deadline,
         timer=timer,
+        accepted_gap=accepted_gap,
     )
     index = workflow.index
     return found, {n: node.menu.at(found.choice[index[n]]) for n, node in coefficients.nodes.items()}

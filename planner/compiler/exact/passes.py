@@ -39,9 +39,13 @@ def search(
     *,
     deadline: float,
     timer: Timer = time.perf_counter,
+    accepted_gap: float = 0.0,
 ) -> Found:
-    """The best choice of one point per node, by position in file order; `price` of a second of makespan."""
-    found = _Search(orders, fronts, price, lambda: timer() > deadline)
+    """The best choice of one point per node, by position in file order; `price` of a second of makespan.
+
+    Stops at a proven relative gap of at most `accepted_gap`.
+    """
+    found = _Search(orders, fronts, price, lambda: timer() > deadline, accepted_gap)
     if found.open and len(fronts) < LARGE:
         found.explore(labels.explore, backward=False, beam=SMALL_BEAM)
     if found.open:
@@ -49,7 +53,7 @@ def search(
     return Found(
         choice=found.choice,
         objective=found.objective,
-        bound=found.bound if found.open else None,
+        bound=found.bound if found.bound - found.objective > TOLERANCE else None,
         points=sum(map(len, fronts)),
         kept=tuple([tuple([point[2] for point in front]) for front in found.kept()]),
         labels=found.labels,
@@ -59,8 +63,8 @@ def search(
 class _Search:
     """The incumbent (`objective`, `choice`) and the `bound`, as the passes improve them."""
 
-    def __init__(self, orders: Orders, fronts: Sequence[Sequence[Point]], price: float, stop: Stop) -> None:
-        self.orders, self.fronts, self.price, self.stop = orders, fronts, price, stop
+    def __init__(self, orders: Orders, fronts: Sequence[Sequence[Point]], price: float, stop: Stop, gap: float) -> None:
+        self.orders, self.fronts, self.price, self.stop, self.accepted_gap = orders, fronts, price, stop, gap
         self.flow = lagrangian_bound(orders.forward, fronts, price)
         self.objective, chosen = improved(orders.forward, fronts, price, self.flow.choice, stop)
         self.choice = tuple([front[k][2] for front, k in zip(fronts, chosen, strict=True)])
@@ -68,7 +72,7 @@ class _Search:
 
     @property
     def open(self) -> bool:
-        return self.bound - self.objective > TOLERANCE
+        return self.bound - self.objective > max(TOLERANCE, self.accepted_gap * abs(self.objective))
 
     def kept(self) -> list[list[Point]]:
         return not_ruled_out(self.fronts, self.flow, self.objective)

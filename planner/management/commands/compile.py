@@ -9,30 +9,55 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
-from rich import box
-from rich.table import Table
 
 from fleet.demo import demo_catalog
 from planner.compiler.bundle import compile_bundle
+from planner.compiler.explain import Explanation, explain_plan
+from planner.compiler.limits import LimitsInvalid, check_limits, parse_limits
+from planner.compiler.pareto import Front, pareto_front
 from planner.compiler.plan import Bundle, Infeasible, Plan
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.profile import ProfileSet
-from planner.compiler.workflow import Workflow
+from planner.compiler.sensitivity import Range, sensitivity
+from planner.compiler.stability import Stability, stability
 from planner.data import load_profiles
 from planner.errors import NoActiveProfiles, OptionsInvalid
 from planner.importers.problems import WorkflowRejected
 from planner.importers.registry import import_workflow
+from planner.management import plan_tables
 from planner.management.reporting import FAILED, console_on, problems_of, read_file, rejected
-from planner.options import PlanOptions
-from planner.selectors import active_profiles
+from planner.options import KINDS, PlanOptions
+from planner.selectors import active_profiles, chosen_problem
 
 ILLUSTRATIVE = "profiles are illustrative, not measured; the fleet is emulated"
+ALTERNATIVES = 5
+"""Alternatives a node in JSON; the planned one always is among them."""
+POINTS = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """Everything that `--explain` adds, about pi(0). No `stability` under caps on the whole plan."""
+
+    explanation: Explanation
+    ranges: tuple[Range, ...]
+    fronts: tuple[Front, ...]
+    stability: Stability | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "explanation": self.explanation.to_json(ALTERNATIVES),
+            "sensitivity": [found.to_json() for found in self.ranges],
+            "fronts": [front.to_json(POINTS) for front in self.fronts],
+            "stability": self.stability.to_json() if self.stability else None,
+        }
 
 
 class Command(BaseCommand):
@@ -40,9 +65,19 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("file", help="a workflow document in any known format; - reads standard input")
-        parser.add_argument("--levels", default="0,1.5,3", help="specialization levels, comma-separated (0,1.5,3)")
+        parser.add_argument("--levels", default=None, help="specialization levels, comma-separated (0,1.5,3)")
+        parser.add_argument("--bundle", default=None, help=f"kind of bundle: {' or '.join(KINDS)} (levels)")
         parser.add_argument("--effort", type=float, default=None, help="between 0 and 1 (0.5)")
         parser.add_argument("--weights", default=None, help="a preset: quality_leaning, balanced or fast")
+        parser.add_argument(
+            "--limit",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="max_cost, max_calls, max_tokens, max_makespan_s, min_quality, work_s.MODEL, calls.MODEL, "
+            "pin.NODE=MODEL/POLICY/BACKEND, forbid.NODE=...; may be repeated",
+        )
+        parser.add_argument("--explain", action="store_true", help="prices of alternatives, ranges, fronts, stability")
         parser.add_argument("--json", action="store_true", help="one line of JSON, the last on standard output")
 
     def handle(self, *args: Any, file: str, **options: Any) -> None:
@@ -50,24 +85,40 @@ class Command(BaseCommand):
         try:
             chosen = _options(options)
             workflow = import_workflow(read_file(file), filename=Path(file).name).workflow
+            profiles = _profiles()
+            problem = chosen_problem(workflow, demo_catalog(), profiles, chosen)
+            _check(problem)
         except (WorkflowRejected, OptionsInvalid) as error:
             self._fail(options, problems_of(error))
             sys.exit(rejected(file, error))
         except CommandError as error:
             self._fail(options, [{"code": "unreadable", "message": str(error)}])
             raise
-        profiles = _profiles()
-        bundle = _compile(workflow, profiles, chosen)
+        bundle = compile_bundle(problem, chosen.levels, time_limit_s=settings.COMPILE_TIME_LIMIT_S)
         if isinstance(bundle, Infeasible):
-            console_on(stderr=True).print(f"{file} has no plan: {bundle.text}", markup=False)
-            self._fail(options, [{"code": "no_plan", "message": bundle.text}])
+            self._no_plan(file, options, bundle)
             sys.exit(FAILED)
-        for table in (_variants(workflow, bundle), _assignments(workflow, bundle)):
+        explained = _explained(problem, bundle.variants[0]) if options["explain"] else None
+        for table in plan_tables.of_bundle(workflow, bundle):
             console.print(table)
+        if explained is not None:
+            for table in plan_tables.of_explanation(explained.explanation, explained.ranges, explained.fronts):
+                console.print(table)
+            if explained.stability is not None:
+                console.print(plan_tables.of_stability(explained.stability))
+                console.print(explained.stability.advice, markup=False)
         if profiles.illustrative:
             console.print(ILLUSTRATIVE, style="dim", markup=False)
         if options["json"]:
-            self.stdout.write(json.dumps(_report(workflow, profiles, bundle), separators=(",", ":")))
+            self.stdout.write(json.dumps(_report(problem, bundle, explained), separators=(",", ":")))
+
+    def _no_plan(self, file: str, options: dict[str, Any], found: Infeasible) -> None:
+        console = console_on(stderr=True)
+        console.print(f"{file} has no plan:", markup=False)
+        for reason in found.reasons:
+            console.print(f"  {reason}", markup=False)
+        conflicts = [asdict(conflict) for conflict in found.conflicts]
+        self._fail(options, [{"code": "no_plan", "message": found.text, "conflicts": conflicts}])
 
     def _fail(self, options: dict[str, Any], errors: list[dict[str, Any]]) -> None:
         """With --json a failure is one line as well."""
@@ -77,11 +128,30 @@ class Command(BaseCommand):
 
 def _options(given: dict[str, Any]) -> PlanOptions:
     """Raises OptionsInvalid."""
+    levels = None
+    if given["levels"] is not None:
+        try:
+            levels = [float(level) for level in given["levels"].split(",") if level.strip()]
+        except ValueError:
+            raise OptionsInvalid({"levels": f"give numbers such as 0,1.5,3, got {given['levels']!r}"}) from None
     try:
-        levels = [float(level) for level in given["levels"].split(",") if level.strip()]
-    except ValueError:
-        raise OptionsInvalid({"levels": f"give numbers such as 0,1.5,3, got {given['levels']!r}"}) from None
-    return PlanOptions.of(effort=given["effort"], weights=given["weights"], levels=levels)
+        limits = parse_limits(given["limit"])
+    except LimitsInvalid as error:
+        raise OptionsInvalid({f"limit {name}": text for name, text in error.problems.items()}) from error
+    return PlanOptions.of(
+        effort=given["effort"],
+        weights=given["weights"],
+        bundle=given["bundle"],
+        levels=levels,
+        limits=limits.to_json(),
+    )
+
+
+def _check(problem: PlanningProblem) -> None:
+    """Raises OptionsInvalid on a limit that names nothing in the workflow or the fleet."""
+    wrong = check_limits(problem)
+    if wrong:
+        raise OptionsInvalid({f"limit {name}": text for name, text in wrong.items()})
 
 
 def _profiles() -> ProfileSet:
@@ -92,64 +162,25 @@ def _profiles() -> ProfileSet:
         return load_profiles()
 
 
-def _compile(workflow: Workflow, profiles: ProfileSet, options: PlanOptions) -> Bundle | Infeasible:
-    problem = PlanningProblem(
-        workflow=workflow,
-        catalog=demo_catalog(),
-        profiles=profiles,
-        weights=options.weights,
-        effort=options.effort,
+def _explained(problem: PlanningProblem, plan: Plan) -> Explained:
+    fronts = (pareto_front(problem, axis, plan=plan) for axis in ("makespan_s", "cost"))
+    return Explained(
+        explanation=explain_plan(problem, plan),
+        ranges=sensitivity(problem, plan),
+        fronts=tuple(front for front in fronts if isinstance(front, Front)),
+        stability=None if problem.limits.coupled else stability(problem, plan),
     )
-    return compile_bundle(problem, options.levels, time_limit_s=settings.COMPILE_TIME_LIMIT_S)
 
 
-# --- For people ------------------------------------------------------------------------------------------------------
-
-
-def _variants(workflow: Workflow, bundle: Bundle) -> Table:
-    title = f"{workflow.name}: {len(workflow.nodes)} nodes, {len(bundle.variants)} variants"
-    caption = "quality: estimated, a surrogate; makespan and work in seconds, without queueing; solve in ms"
-    table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("#", "level", "dominant", "quality", "makespan", "work", "cost", "solver", "solve"):
-        left = name in ("dominant", "solver")
-        table.add_column(name, justify="left" if left else "right", overflow="fold")
-    for index, plan in enumerate(bundle.variants):
-        table.add_row(
-            str(index),
-            f"{plan.level:g}",
-            plan.dominant_model or "-",
-            f"{plan.estimated_quality:.3f}",
-            f"{plan.makespan_s:.2f}",
-            f"{plan.total_demand:.1f}",
-            f"{plan.cost:.2f}",
-            plan.solver if not plan.gap else f"{plan.solver} (gap {plan.gap:.1%})",
-            f"{plan.solve_s * 1000:.0f}",
-        )
-    return table
-
-
-def _assignments(workflow: Workflow, bundle: Bundle) -> Table:
-    table = Table(title="model.policy per node", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("node", "skill", *(f"variant {index}" for index in range(len(bundle.variants)))):
-        table.add_column(name, overflow="fold")
-    for node in workflow.llm_nodes:
-        table.add_row(node.id, node.skill, *(plan.assignment[node.id].label for plan in bundle.variants))
-    return table
-
-
-# --- For programs ----------------------------------------------------------------------------------------------------
-
-
-def _report(workflow: Workflow, profiles: ProfileSet, bundle: Bundle) -> dict[str, Any]:
-    return {
-        "workflow": workflow.name,
-        "nodes": len(workflow.nodes),
-        "illustrative": profiles.illustrative,
+def _report(problem: PlanningProblem, bundle: Bundle, explained: Explained | None) -> dict[str, Any]:
+    report = {
+        "workflow": problem.workflow.name,
+        "nodes": len(problem.workflow.nodes),
+        "illustrative": problem.profiles.illustrative,
         "emulated": True,
+        "kind": bundle.kind,
         "key": bundle.key,
-        "variants": [_plan(plan) for plan in bundle.variants],
+        "limits": problem.limits.to_json(),
+        "variants": [{**plan.to_json(), "total_demand": plan.total_demand} for plan in bundle.variants],
     }
-
-
-def _plan(plan: Plan) -> dict[str, Any]:
-    return {**plan.to_json(), "total_demand": plan.total_demand}
+    return report if explained is None else report | explained.to_json()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatch
 from itertools import product
 
 from hypothesis import strategies as st
@@ -12,6 +13,8 @@ from fleet.serving.catalog import Backend, Catalog, ModelClass
 from fleet.serving.rates import ServiceRates
 from planner.compiler.coefficients import Coefficients
 from planner.compiler.evaluate import Choice, Evaluation, evaluate
+from planner.compiler.limits import Limits, parse_limits
+from planner.compiler.menu import Column
 from planner.compiler.plan import Bundle, Infeasible, Plan
 from planner.compiler.policies import POLICIES, Policy
 from planner.compiler.problem import PlanningProblem
@@ -232,16 +235,13 @@ def uncertain_problems(draw: st.DrawFn, max_nodes: int = 3) -> PlanningProblem:
     problem = draw(problems(max_nodes))
     samples = st.sampled_from([3, 20, 150, 1000])
     pairs = [measured(p, draw(samples)) if draw(st.integers(0, 3)) else p for p in problem.profiles.pairs]
-    cells = tuple(
-        VulnerabilityCell(role=role, skill=skill, fan_in=fan_in, pairs=count, flips=draw(st.integers(0, count)))
-        for role, skill, fan_in, count in (
-            ("source", "plan", "0", 4),
-            ("intermediate", "code", "1-2", 30),
-            ("terminal", "plan", "1-2", 9),
-            ("terminal", "code", "0", 1),
-        )
-    )
-    table = VulnerabilityTable(cells=cells)
+    cells = [
+        VulnerabilityCell(role="source", skill="plan", fan_in="0", pairs=4, flips=0),
+        VulnerabilityCell(role="intermediate", skill="code", fan_in="1-2", pairs=30, flips=0),
+        VulnerabilityCell(role="terminal", skill="plan", fan_in="1-2", pairs=9, flips=0),
+        VulnerabilityCell(role="terminal", skill="code", fan_in="0", pairs=1, flips=0),
+    ]
+    table = VulnerabilityTable(cells=tuple(replace(c, flips=draw(st.integers(0, c.pairs))) for c in cells))
     return replace(problem, profiles=replace(problem.profiles, pairs=tuple(pairs), vulnerability=table))
 
 
@@ -265,10 +265,92 @@ def best_objective(coefficients: Coefficients, level: float) -> float:
 
 def all_paths(workflow: Workflow) -> Iterator[tuple[str, ...]]:
     """Every path from a node without predecessors to one without successors."""
-    open_paths = [(node.id,) for node in workflow.nodes if not workflow.predecessors[node.id]]
+    open_paths: list[tuple[str, ...]] = [(node.id,) for node in workflow.nodes if not workflow.predecessors[node.id]]
     while open_paths:
         path = open_paths.pop()
         after = workflow.successors[path[-1]]
         open_paths.extend((*path, node_id) for node_id in after)
         if not after:
             yield path
+
+
+CAP_FACTORS = (0.8, 0.99, 1.0, 1.0, 1.05)
+"""A cap is what some plan uses of it times one of these: often exactly reached, often out of reach."""
+
+
+def used(coefficients: Coefficients, choice: Choice) -> dict[str, float]:
+    """What a plan uses of every cap there is, by the name of its limit."""
+    value = evaluate(coefficients, choice, 0.0)
+    found = {
+        "max_cost": value.cost,
+        "max_calls": sum(sum(column.calls.values()) for column in choice.values()),
+        "max_tokens": sum(column.tokens for column in choice.values()),
+        "max_makespan_s": value.makespan_s,
+        "min_quality": value.estimated_quality,
+    }
+    for model in coefficients.problem.catalog.models:
+        found[f"work_s.{model.name}"] = value.demand.get(model.name, 0.0)
+        found[f"calls.{model.name}"] = sum(column.calls.get(model.name, 0) for column in choice.values())
+    return found
+
+
+def keeps_limits(coefficients: Coefficients, choice: Choice, limits: Limits) -> bool:
+    """Every limit from the numbers of the whole plan, pins and prohibitions included."""
+    amounts = used(coefficients, choice)
+    for name, asked in limits.values().items():
+        kind, _, key = name.partition(".")
+        if kind in ("pin", "forbid"):
+            columns = [column for node_id, column in choice.items() if key in ("*", node_id)]
+            fits = [any(fnmatch(_triple(column), _padded(p)) for p in asked) for column in columns]
+            if not all(fit == (kind == "pin") for fit in fits):
+                return False
+        elif name == "min_quality":
+            if amounts[name] < asked * (1 - 1e-9):
+                return False
+        elif amounts[name] > asked * (1 + 1e-9):
+            return False
+    return True
+
+
+def _triple(column: Column) -> str:
+    chosen = column.implementation
+    return f"{chosen.model}/{chosen.policy}/{chosen.backend}"
+
+
+def _padded(pattern: str) -> str:
+    return "/".join([*pattern.split("/"), "*", "*"][:3])
+
+
+@st.composite
+def limits_for(draw: st.DrawFn, problem: PlanningProblem, max_limits: int = 4) -> Limits:
+    """Random limits around what a random plan uses; pins and prohibitions by model, policy or both."""
+    coefficients = coefficients_of(problem)
+    choice = {n: draw(st.sampled_from(node.columns)) for n, node in coefficients.nodes.items()}
+    amounts = used(coefficients, choice)
+    node_names = ["*", *coefficients.nodes]
+    names = [*amounts, *(f"{kind}.{node}" for kind in ("pin", "forbid") for node in node_names)]
+    texts = []
+    for name in draw(st.lists(st.sampled_from(names), max_size=max_limits, unique=True)):
+        if name.startswith(("pin.", "forbid.")):
+            texts.append(f"{name}={draw(st.sampled_from(PATTERNS_IN_CASES))}")
+        else:
+            asked = amounts[name] * draw(st.sampled_from(CAP_FACTORS))
+            whole = name == "max_calls" or name.startswith("calls.")
+            texts.append(f"{name}={round(asked) if whole else min(1.0, asked) if name == 'min_quality' else asked!r}")
+    return parse_limits(texts)
+
+
+PATTERNS_IN_CASES = (LARGE, MIDDLE, "*/none", "*/self_check", f"{LARGE}/multi_critique", f"*/*/h200-{MIDDLE}")
+
+
+@st.composite
+def limited_problems(draw: st.DrawFn, max_nodes: int = 4, max_limits: int = 4) -> tuple[PlanningProblem, Limits]:
+    """A random problem without limits, and limits for it."""
+    problem = draw(problems(max_nodes))
+    return problem, draw(limits_for(problem, max_limits))
+
+
+def best_within(coefficients: Coefficients, level: float, limits: Limits) -> Evaluation | None:
+    """Brute force: the best plan of the unrestricted columns that keeps the limits."""
+    kept = (choice for choice in all_choices(coefficients) if keeps_limits(coefficients, choice, limits))
+    return max((evaluate(coefficients, c, level) for c in kept), key=lambda e: e.objective, default=None)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from planner.compiler.evaluate import Choice, Solution, evaluate
 from planner.compiler.explain import alternatives, branch_slack, explain, explain_plan
+from planner.compiler.limits import Limits
 from planner.compiler.plan import Plan
 from planner.compiler.pricing import Pricing
 from planner.compiler.problem import PlanningProblem
@@ -210,6 +211,31 @@ def test_a_priced_plan_is_explained_by_its_own_terms() -> None:
             assert set(alternative.terms) == {"log_quality", "gpu", "latency"}
             assert alternative.objective == pytest.approx(sum(alternative.terms.values()))
             assert alternative.objective <= 1e-9
+
+
+@sampled(40)
+@given(problem=problems(max_nodes=5), data=st.data())
+def test_an_alternative_names_the_caps_that_it_would_break(problem: PlanningProblem, data: st.DataObject) -> None:
+    _, plan = random_plan(problem, data)
+    cost, seconds, quality = (
+        value * data.draw(st.sampled_from([0.9, 1.0, 1.1]))
+        for value in (plan.cost, plan.makespan_s, plan.estimated_quality)
+    )
+    limits = Limits(max_cost=cost, max_makespan_s=seconds, min_quality=min(1.0, quality))
+    for node in explain_plan(replace(problem, limits=limits), plan).nodes:
+        for other in node.alternatives:
+            broken = {
+                "max_cost": plan.cost + other.cost > cost * (1 + 1e-9),
+                "max_makespan_s": plan.makespan_s + other.makespan_s > seconds * (1 + 1e-9),
+                "min_quality": plan.estimated_quality + other.estimated_quality < min(1.0, quality) * (1 - 1e-9),
+            }
+            assert other.breaks == tuple(name for name, breaks in broken.items() if breaks)
+
+
+def test_without_caps_nothing_is_broken() -> None:
+    problem = fork()
+    explained = explain_plan(problem, planned(compile_plan(problem, 0.0)))
+    assert {other.breaks for node in explained.nodes for other in node.alternatives} == {()}
 
 
 def test_a_workflow_of_tools_is_explained_too() -> None:

@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import product
+from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.compiler.bundle import compile_bundle
-from planner.compiler.certificate_residual import verify_residual
+from planner.compiler.certificate.residual import verify_residual
 from planner.compiler.limits import Limits
 from planner.compiler.plan import Implementation, Infeasible, Plan
 from planner.compiler.pricing import fleet_pricing
@@ -83,18 +84,19 @@ def seconds_from_now(residual: ResidualProblem, durations_s: Mapping[str, float]
     return max(there(node.id) for node in graph.nodes)
 
 
-def best_by_brute_force(residual: ResidualProblem, level: float) -> float:
+def best_by_brute_force(residual: ResidualProblem, level: float, max_cost: float = inf) -> float | None:
+    """The best objective of the free nodes' assignments that cost no more; None when there is none."""
     admitted = coefficients_of(residual.admission)
     settled = {*residual.settled.completed, *residual.settled.in_flight}
     free = {node_id: node for node_id, node in admitted.nodes.items() if node_id not in settled}
-
-    def objective(columns: tuple[int, ...]) -> float:
-        chosen = {node_id: free[node_id].columns[k] for node_id, k in zip(free, columns, strict=True)}
-        durations = {**admitted.fixed_s, **{node_id: column.duration_s for node_id, column in chosen.items()}}
-        gains = sum(admitted.gain(free[node_id], column, level) for node_id, column in chosen.items())
-        return gains - admitted.latency_price * seconds_from_now(residual, durations)
-
-    return max(map(objective, product(*(range(len(node.columns)) for node in free.values()))))
+    found: list[float] = []
+    for columns in product(*(node.columns for node in free.values())):
+        chosen = dict(zip(free, columns, strict=True))
+        if sum(column.cost for column in columns) <= max_cost * (1 + 1e-9):
+            durations = {**admitted.fixed_s, **{node_id: column.duration_s for node_id, column in chosen.items()}}
+            gains = sum(admitted.gain(free[node_id], column, level) for node_id, column in chosen.items())
+            found.append(gains - admitted.latency_price * seconds_from_now(residual, durations))
+    return max(found, default=None)
 
 
 @few
@@ -340,6 +342,16 @@ def test_the_rest_keeps_what_remains_of_a_cap() -> None:
     assert verify_residual(residual, rest) == ()
 
 
+def test_a_rest_that_does_not_fit_says_what_was_taken_before() -> None:
+    limits = Limits(max_cost=1.5, max_tokens=1e9)
+    found = compile_residual(suffix(state("a", "b", spent=Spent(cost=1.4)), limits=limits), 0.0)
+    assert isinstance(found, Infeasible)
+    assert found.reasons[-1] == "caps are what is left; dispatched before: max_cost 1.4"
+    (conflict,) = found.conflicts
+    assert conflict.limit == "max_cost"
+    assert float(conflict.asked) == pytest.approx(0.1)
+
+
 def test_pins_hold_for_free_nodes_and_are_idle_for_settled_ones() -> None:
     """The recovered anchor d has to use the largest class; what forbids everything for b no longer matters."""
     limits = Limits(pinned={"d": (LARGE,)}, forbidden={"b": ("*",)})
@@ -433,3 +445,49 @@ def test_the_certificate_names_what_is_wrong_with_a_residual_plan() -> None:
 def test_the_plan_of_another_state_is_no_plan_of_this_one() -> None:
     earlier = planned(compile_residual(suffix(state("a", b=9.0)), 0.0))
     assert verify_residual(suffix(state("a", "b")), earlier) != ()
+
+
+def test_the_certificate_counts_what_was_dispatched_towards_the_limits() -> None:
+    spent = Spent(cost=1.0, tokens=500, elapsed_s=2.0, work_s={MIDDLE: 2.0}, calls={MIDDLE: 2})
+    settled = state("a", spent=spent, b=3.0)
+    rest = planned(compile_residual(suffix(settled), 0.0))
+    admitted = coefficients_of(fork()).nodes
+    flight = admitted["b"].column(implementation(MIDDLE))
+    chosen = [admitted[n].column(i) for n, i in rest.assignment.items()]
+    assert flight is not None
+    columns = [flight, *(column for column in chosen if column is not None)]
+    used = {
+        "max_cost": 1.0 + sum(c.cost for c in columns),
+        "max_tokens": 500 + sum(c.tokens for c in columns),
+        "max_calls": 2 + sum(sum(c.calls.values()) for c in columns),
+        "max_makespan_s": 2.0 + rest.makespan_s,
+    }
+    for name, amount in used.items():
+        kept, broken = (suffix(settled, limits=Limits.from_json({name: limit})) for limit in (amount, amount - 1))
+        assert verify_residual(kept, rest) == ()
+        (said,) = verify_residual(broken, rest)
+        assert said.startswith(f"limit {name}={amount - 1:g} is broken")
+    by_model = Limits(max_model_calls={MIDDLE: 2}, max_model_work_s={MIDDLE: 2.0 + 0.9 * flight.work[MIDDLE]})
+    assert len(verify_residual(suffix(settled, limits=by_model), rest)) == 2
+    pinned = Limits(pinned={"d": (f"{LARGE}/debate",)}, forbidden={"a": ("*",)})
+    assert [said.split(":")[0] for said in verify_residual(suffix(settled, limits=pinned), rest)] == ["node d"]
+
+
+@few
+@given(residual=residuals(), level=st.sampled_from([0.0, 3.0]), share=st.floats(0.3, 1.2))
+def test_plans_within_what_remains_of_a_cap_are_the_best_of_those(
+    residual: ResidualProblem, level: float, share: float
+) -> None:
+    """A share of the cost of the plan without a cap; the certificate counts towards the same cap on its own."""
+    free = planned(compile_residual(residual, level))
+    total = dispatched(residual).cost + share * free.cost
+    problem = replace(residual.admission, limits=Limits(max_cost=total))
+    capped = ResidualProblem(admission=problem, settled=residual.settled)
+    plan = compile_residual(capped, level)
+    best = best_by_brute_force(residual, level, max_cost=share * free.cost)
+    if isinstance(plan, Infeasible):
+        assert best is None
+    else:
+        assert best is not None
+        assert plan.objective == pytest.approx(best, abs=1e-7)
+        assert verify_residual(capped, plan) == ()

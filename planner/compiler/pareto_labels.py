@@ -13,48 +13,66 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from planner.compiler.exact.order import Order, decision_order
+from planner.compiler.exact.order import Order
+from planner.compiler.pareto_bounds import Outlook, Point
 from planner.compiler.workflow import Workflow
 
-Point = tuple[float, float, int]
-"""(quality factor, seconds, position of the column; -1 for a tool)."""
 Label = tuple[float, tuple[float, ...], "Label | None", int, float]
 """(quality so far, time of every open set, the label before, the point chosen last, least makespan possible)."""
 Timer = Callable[[], float]
 
-MAX_LABELS = 4000
-"""Partial plans after one node up to which all are kept: some seconds' work at most for the paper's sizes."""
-BEAM = 600
-"""Partial plans that are kept after each node once there were too many."""
 PER_MAKESPAN = 4
-"""Of those, how many of about the same least makespan: the best qualities."""
+"""Partial plans of about the same least makespan that a beam keeps: those of the best qualities."""
+LOOK_UP = 256
+"""Labels between two looks at the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Positions of the chosen columns per node in file order, fastest plan first; `complete`: no plan was dropped."""
+    """Positions of the chosen columns per node in file order; `complete`: nothing was dropped that may belong here."""
 
     choices: tuple[tuple[int, ...], ...]
     complete: bool
 
 
-def makespan_front(
-    workflow: Workflow, fronts: Sequence[Sequence[Point]], *, deadline: float, timer: Timer = time.perf_counter
+GIVEN_UP = Found(choices=(), complete=False)
+
+
+def search(
+    workflow: Workflow,
+    order: Order,
+    fronts: Sequence[Sequence[Point]],
+    *,
+    outlook: Outlook | None = None,
+    most: int,
+    beam: int | None = None,
+    deadline: float,
+    timer: Timer = time.perf_counter,
 ) -> Found:
     """`fronts`: per node in file order its points, each slower and of higher quality than the one before.
 
-    Past the deadline: no choices, not complete.
+    With an outlook plans are left out that its known ones dominate. More than `most` partial plans after one node:
+    about `beam` of them are kept, or without a beam the search gives up, as past the deadline: no choices.
     """
-    order, complete = decision_order(workflow), True
+    complete, limit = True, most
     labels: list[Label] = [(1.0, (), None, -1, 0.0)]
-    for step in _steps(workflow, order, fronts):
+    for i, step in enumerate(_steps(workflow, order, fronts)):
         if timer() > deadline:
-            return Found(choices=(), complete=False)
-        labels = undominated(_expanded(labels, fronts[step.node], step))
-        if len(labels) > (MAX_LABELS if complete else BEAM):
-            labels, complete = _fewer(labels), False
-    ordered = sorted(labels, key=lambda label: label[1])
-    return Found(choices=tuple(_positions(order, fronts, label) for label in ordered), complete=complete)
+            return GIVEN_UP
+        found = _expanded(labels, fronts[step.node], step)
+        if outlook is not None:
+            found = [label for label in found if outlook.is_useful(i, label[0], label[1], label[4])]
+        if not complete and beam is not None and len(found) > 2 * beam:
+            found = _fewer(found, 2 * beam)
+        kept = undominated(found, lambda: timer() > deadline) if found else []
+        if kept is None:
+            return GIVEN_UP
+        labels = kept
+        if len(labels) > limit:
+            if beam is None:
+                return GIVEN_UP
+            labels, limit, complete = _fewer(labels, beam), beam, False
+    return Found(choices=tuple(_positions(order, fronts, label) for label in labels), complete=complete)
 
 
 def _positions(order: Order, fronts: Sequence[Sequence[Point]], last: Label) -> tuple[int, ...]:
@@ -142,8 +160,8 @@ def _expanded(labels: Sequence[Label], front: Sequence[Point], step: _Step) -> l
     return expanded
 
 
-def undominated(labels: list[Label]) -> list[Label]:
-    """Labels that no other one dominates, best quality first; of equal ones the first stays.
+def undominated(labels: list[Label], is_late: Callable[[], bool]) -> list[Label] | None:
+    """Labels that no other one dominates, best quality first; of equal ones the first stays. None when it gets late.
 
     Times with few different values are compared one by one, the two with most as a staircase for each combination.
     """
@@ -153,7 +171,9 @@ def undominated(labels: list[Label]) -> list[Label]:
     few, across, up = different[:-2], different[max(0, width - 2)], different[-1]
     stairs: dict[tuple[float, ...], tuple[list[float], list[float]]] = {}
     kept = []
-    for label in labels:
+    for position, label in enumerate(labels):
+        if position % LOOK_UP == 0 and is_late():
+            return None
         times = label[1]
         key = tuple([times[i] for i in few])
         if not any(_is_under(stair, times[across], times[up]) for other, stair in stairs.items() if _le(other, key)):
@@ -180,13 +200,13 @@ def _put(stair: tuple[list[float], list[float]], x: float, y: float) -> None:
     xs[first:last], ys[first:last] = [x], [y]
 
 
-def _fewer(labels: Sequence[Label]) -> list[Label]:
-    """Of labels, best quality first, about BEAM: the best ones for every least makespan, the shortest one included."""
+def _fewer(labels: Sequence[Label], count: int) -> list[Label]:
+    """About `count`: the best qualities for every least makespan, the shortest one included."""
     shortest, longest = min(label[4] for label in labels), max(label[4] for label in labels)
-    width = (longest - shortest) * PER_MAKESPAN / BEAM or 1.0
+    width = (longest - shortest) * PER_MAKESPAN / count or 1.0
     taken: dict[int, int] = {}
     kept = []
-    for label in labels:
+    for label in sorted(labels, key=lambda label: -label[0]):
         place = 1 + int((label[4] - shortest) / width) if label[4] > shortest else 0
         taken[place] = taken.get(place, 0) + 1
         if taken[place] <= PER_MAKESPAN:

@@ -48,7 +48,7 @@ class _End:
 
 
 def envelope_of(coefficients: Coefficients, deadline: float, timer: Timer) -> Envelope:
-    """From the fastest and the best plan inwards, the widest step in quality first, up to MAX_SOLVES or the deadline."""
+    """From the fastest and the best plan inwards, widest step in quality first, up to MAX_SOLVES or the deadline."""
     fastest, best = _end(coefficients, _fastest(coefficients)), _end(coefficients, _best(coefficients))
     choices, lines = [fastest.choice, best.choice], [(0.0, best.log_quality)]
     tie = count()
