@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from planner.compiler import mip
@@ -21,7 +21,7 @@ from planner.compiler.feasibility import find_within
 from planner.compiler.ilp import build_any, build_least
 from planner.compiler.limits import EVERY_NODE
 from planner.compiler.menu import Column, menu_of
-from planner.compiler.patterns import asked, excludes, pattern_of
+from planner.compiler.patterns import asked, excludes, pattern_of, with_columns
 from planner.compiler.plan import Conflict, Infeasible
 from planner.compiler.workflow import LlmNode
 
@@ -75,13 +75,28 @@ class _Search:
 
     def conflicting(self, caps: Sequence[Cap]) -> bool:
         """Whether it is proved that no plan keeps them."""
-        possible = presolved(self.coefficients, caps)
+        possible, coupled = self._possible(caps)
         if possible is None:
             return True
         until = self._until()
-        if find_within(possible, 0.0, caps, until) is not None:
+        if find_within(possible, 0.0, coupled, until) is not None:
             return False
-        return mip.infeasible(possible, caps, until)
+        return mip.infeasible(possible, coupled, until)
+
+    def _possible(self, caps: Sequence[Cap]) -> tuple[Coefficients | None, list[Cap]]:
+        """The columns that may be in a plan that keeps the caps, None without a plan; and the caps that couple nodes.
+
+        Pins and prohibitions do not: they take their columns away, in one pass, however many there are.
+        """
+        nodes = dict(self.coefficients.nodes)
+        coupled = [cap for cap in caps if not _is_pin(cap)]
+        for cap in caps:
+            for node_id in _pinned_nodes(cap, nodes):
+                columns = [c for c in nodes[node_id].columns if not cap.amount(node_id, c)]
+                if not columns:
+                    return None, coupled
+                nodes[node_id] = with_columns(nodes[node_id], columns)
+        return presolved(replace(self.coefficients, nodes=nodes), coupled), coupled
 
     def conflict(self, cap: Cap, others: Sequence[Cap]) -> Conflict:
         """What the limit asks, and the least that it would have to allow while the others hold."""
@@ -107,23 +122,23 @@ class _Search:
             return least(self.coefficients, cap), True
         # A quality of 0 has no logarithm: first the plans that have some.
         kept = [*others, replace(cap, room=-math.log(LEAST_QUALITY))] if cap.logarithmic else list(others)
-        possible = presolved(self.coefficients, kept)
+        possible, coupled = self._possible(kept)
         if possible is None:
             return self._any(others, until)
-        answer = mip.checked(build_least(possible, cap, kept), kept, until, mip.quicker(possible))
+        answer = mip.checked(build_least(possible, cap, coupled), coupled, until, mip.quicker(possible))
         if answer.status == "infeasible":
             return self._any(others, until)
         if answer.choice is not None:
             return answer.choice, answer.status == "optimal"
-        choice = find_within(possible, 0.0, kept, until)
+        choice = find_within(possible, 0.0, coupled, until)
         return None if choice is None else (choice, False)
 
     def _any(self, caps: Sequence[Cap], until: float) -> tuple[Choice, bool] | None:
         """Any plan within the caps: all are of quality 0."""
-        possible = presolved(self.coefficients, caps)
+        possible, coupled = self._possible(caps)
         if possible is None:
             return None
-        choice = mip.checked(build_any(possible, caps), caps, until, mip.quicker(possible)).choice
+        choice = mip.checked(build_any(possible, coupled), coupled, until, mip.quicker(possible)).choice
         return None if choice is None else (choice, True)
 
     def _until(self) -> float:
@@ -162,6 +177,12 @@ def _pins_as_caps(coefficients: Coefficients) -> list[Cap]:
 
 def _is_pin(cap: Cap) -> bool:
     return cap.name.startswith(("pin.", "forbid."))
+
+
+def _pinned_nodes(cap: Cap, node_ids: Iterable[str]) -> list[str]:
+    """The nodes that a pin or a prohibition holds for; none for any other cap."""
+    key = cap.name.partition(".")[2]
+    return [] if not _is_pin(cap) else list(node_ids) if key == EVERY_NODE else [key]
 
 
 # --- Words -----------------------------------------------------------------------------------------------------------

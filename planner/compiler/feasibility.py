@@ -20,7 +20,7 @@ RAISED, LOWERED = 2.0, 0.7
 def find_within(coefficients: Coefficients, level: float, caps: Sequence[Cap], deadline: float) -> Choice | None:
     """The best plan met that keeps all caps, or None: a heuristic, which proves nothing by finding none.
 
-    The plans that use least of one cap are tried whatever the time. `coefficients` are presolved for the caps.
+    `coefficients` are presolved for the caps. The plans that use least of one cap are tried whatever the time.
     """
     found: Choice | None = None
     best = float("-inf")
@@ -43,13 +43,13 @@ def _candidates(coefficients: Coefficients, level: float, caps: Sequence[Cap], d
     gains = [[gain for gain, _ in option] for option in options.values()]
     price = max((max(g) - min(g) for g in gains), default=0.0) or 1.0
     prices = [price] * len(caps)
-    for _ in range(ROUNDS):
-        if time.perf_counter() > deadline:
-            return
+    for _ in range(ROUNDS if caps else 1):
         choice = {
             node_id: coefficients.nodes[node_id].columns[_best(option, prices)] for node_id, option in options.items()
         }
         yield choice
+        if time.perf_counter() > deadline:
+            return
         prices = [
             price * (LOWERED if cap.keeps(coefficients, choice) else RAISED)
             for cap, price in zip(caps, prices, strict=True)

@@ -37,7 +37,6 @@ from tests.planner.compiler.cases import (
 )
 from tests.sampling import sampled
 
-
 CASES_OF_ROUNDING = [
     (1.70312, False, 1.704),
     (1.70312, True, 1.703),
@@ -136,14 +135,14 @@ def check_patterns(problem: PlanningProblem, others: Limits, conflict: Conflict)
 
 
 def test_a_conflict_of_caps_reads_as_advice() -> None:
-    problem = costly_or_good(max_cost=4.0, min_quality=0.9, max_tokens=1e6)
+    problem = costly_or_good(max_cost=6.0, min_quality=0.9, max_tokens=1e6)
     result = compile_plan(problem, 0.0)
     assert isinstance(result, Infeasible)
     assert result.proved
     first = result.reasons[0]
-    assert first == "no plan keeps max_cost=4 and min_quality=0.9"
-    assert {c.limit: c.asked for c in result.conflicts} == {"max_cost": 4.0, "min_quality": 0.9}
-    assert "raise max_cost from 4 to at least 1" in result.text
+    assert first == "no plan keeps max_cost=6 and min_quality=0.9"
+    assert {c.limit: c.asked for c in result.conflicts} == {"max_cost": 6.0, "min_quality": 0.9}
+    assert "raise max_cost from 6 to at least 16.2" in result.text
     assert "lower min_quality from 0.9 to at most 0." in result.text
 
 
@@ -164,7 +163,7 @@ def test_a_shown_number_suffices(value: float, down: bool, shown: float) -> None
 
 
 def test_a_pin_that_a_cap_forbids_names_what_to_allow() -> None:
-    problem = costly_or_good(max_cost=7.0, pinned={"a": (LARGE,), "b": (LARGE,)})
+    problem = costly_or_good(max_cost=12.0, pinned={"a": (LARGE,), "b": (LARGE,)})
     result = compile_plan(problem, 0.0)
     assert isinstance(result, Infeasible)
     needed = {conflict.limit: conflict.needed for conflict in result.conflicts}
