@@ -27,8 +27,8 @@ from planner.compiler.workflow import LlmNode
 
 SHARE = 0.25
 """Of the time left, what one question may take: with a hard one unanswered, the others still are."""
-LEAST_QUALITY = 1e-12
-"""A plan whose estimated quality is below this one's counts as having none."""
+LEAST_QUALITY = 1e-300
+"""A plan whose estimated quality is below this counts as having none: hundreds of nodes come near it."""
 SHOWN_DIGITS = 4
 WHOLE = ("max_calls", "calls")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from planner.compiler.coefficients import Coefficients, log_quality, per_reference, priced
@@ -96,8 +96,13 @@ def _dominant(coefficients: Coefficients, demand: Mapping[str, float]) -> str | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """What a solver found: a column per node, and a bound on any plan's objective (None: this one is optimal)."""
+    """What a solver found: a column per node, and a bound on any plan's objective (None: this one is optimal).
+
+    `phases_s` and `pruning` as in a plan.
+    """
 
     choice: Choice
     solver: str
     bound: float | None = None
+    phases_s: Mapping[str, float] = field(default_factory=dict)
+    pruning: Mapping[str, int] = field(default_factory=dict)

@@ -12,7 +12,7 @@ JSON and command line use the same names:
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -31,6 +31,7 @@ _CAPS = ("max_cost", "max_calls", "max_tokens", "max_makespan_s", "min_quality")
 _BY_MODEL = {"work_s": "max_model_work_s", "calls": "max_model_calls"}
 _BY_NODE = {"pin": "pinned", "forbid": "forbidden"}
 _WHOLE = ("max_calls", "calls")
+MOST = sys.float_info.max
 _MANY = 8
 """Names that a message lists at most."""
 
@@ -39,7 +40,7 @@ class LimitsInvalid(ValueError):
     """`problems` maps the name of a limit to what is wrong with it and how to put it right."""
 
     def __init__(self, problems: Mapping[str, str]) -> None:
-        super().__init__("; ".join(f"limit {name}: {text}" for name, text in problems.items()))
+        super().__init__("; ".join(f"limit {name[:80]}: {text}" for name, text in problems.items()))
         self.problems = dict(problems)
 
 
@@ -97,12 +98,12 @@ class Limits:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Limits:
-        """The reverse of `to_json`. Raises LimitsInvalid."""
+        """The reverse of `to_json`; null is no limit. Raises LimitsInvalid."""
         names = (*_CAPS, *_BY_MODEL, *_BY_NODE)
         problems = {str(n)[:60]: f"is unknown; limits: {', '.join(names)}" for n in data if n not in names}
         fields: dict[str, Any] = {name: data[name] for name in _CAPS if name in data}
         for kind, attribute in (_BY_MODEL | _BY_NODE).items():
-            given = data.get(kind, {})
+            given = {} if data.get(kind) is None else data[kind]
             if not isinstance(given, Mapping):
                 problems[kind] = f"must be an object, got {given!r:.60}"
             else:
@@ -185,7 +186,7 @@ def _wrong(name: str, value: Any) -> str:
     kind = name.partition(".")[0]
     if kind in _BY_NODE:
         return _wrong_patterns(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MOST:
         return f"must be a finite number, got {value!r:.60}"
     if value < 0 or (kind == "min_quality" and value > 1):
         return f"must {'lie between 0 and 1' if kind == 'min_quality' else 'not be negative'}, got {value:g}"

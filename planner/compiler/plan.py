@@ -41,6 +41,9 @@ class Plan:
     summands after weighting, signs included, so that they add up to `objective`. `estimated_quality` is the product
     surrogate of MATH.md (ours), not a measured accuracy. `gap` is the proven relative gap, 0 when optimal. `solver`
     says how the plan was found: `exact`, `highs`, `cbc`, `fallback` (no solver had one in time), `none` (no LLM node).
+
+    `phases_s`: seconds by phase (coefficients of the problem's first solve, bound, search, mip, decode). `pruning`:
+    columns of all nodes, points on their fronts, those that no bound rules out, labels that the search made.
     """
 
     level: float
@@ -58,6 +61,8 @@ class Plan:
     versions: Mapping[str, str] = field(default_factory=dict)
     durations_s: Mapping[str, float] = field(default_factory=dict)
     digest: str = ""
+    phases_s: Mapping[str, float] = field(default_factory=dict, compare=False)
+    pruning: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def total_demand(self) -> float:
@@ -66,7 +71,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         data = {name: getattr(self, name) for name in self.__slots__}
         data["assignment"] = {node: impl.to_json() for node, impl in self.assignment.items()}
-        for name in ("terms", "demand", "versions", "durations_s"):
+        for name in ("terms", "demand", "versions", "durations_s", "phases_s", "pruning"):
             data[name] = dict(data[name])
         return data
 

@@ -18,7 +18,9 @@ from fleet.serving.catalog import Catalog
 EPSILON_PER_S = 0.0004
 """Objective per second of makespan at the hardware's own speed."""
 
-PRICE_LEVELS: tuple[float, ...] = (0.005, 0.015, 0.04, 0.09, 0.2)
+PRICE_LEVELS: tuple[float, ...] = (0.005, 0.015, 0.04, 0.09, 0.2, 5.0)
+"""The study's five, and one at which hardly anything is worth its GPU-seconds: prices are absolute, and of workflows
+smaller than the study's the first five alone leave even the last plan twice as dear as the cheapest one (ADR 8)."""
 LARGEST_PRICE = 1 / 0.7
 OTHER_PRICE = 0.7
 LEAST_QUALITY = 1e-6

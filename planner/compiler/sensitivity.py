@@ -163,7 +163,7 @@ class _Search:
         if left_s <= 0:
             return None
         problem, level = self._at(parameter, at)
-        found = compile_plan(problem, level, time_limit_s=left_s, timer=self.timer)
+        found = compile_plan(problem, level, time_limit_s=left_s, accepted_gap=0.0, timer=self.timer)
         return found if isinstance(found, Plan) else None
 
     def _at(self, parameter: Parameter, at: float) -> tuple[PlanningProblem, float]:

@@ -30,6 +30,10 @@ __all__ = [
 
 DEFAULT_TIME_LIMIT_S = 10.0
 OPTIMAL_TOLERANCE = 1e-9
+PROVED_UP_TO = 32
+"""Nodes up to which a plan is searched for until it is proved optimal, or the time is up."""
+ACCEPTED_GAP = 1e-3
+"""Of larger workflows: a proven gap that is good enough. Profiles are known to some percent."""
 Solver = Literal["auto", "cbc", "highs"]
 Timer = Callable[[], float]
 
@@ -40,19 +44,26 @@ def compile_plan(
     *,
     time_limit_s: float = DEFAULT_TIME_LIMIT_S,
     solver: Solver = "auto",
+    accepted_gap: float | None = None,
     timer: Timer = time.perf_counter,
 ) -> Plan | Infeasible:
     """The best plan at `level` (>= 0) within the problem's limits, or why there is none.
 
     `solver="cbc"` and `"highs"` solve the whole ILP as references. Past the time limit: the best plan known with its
-    proven gap; an Infeasible that is not `proved` where no plan within the limits was found by then. `Plan.solve_s`
+    proven gap; an Infeasible that is not `proved` where no plan within the limits was found by then. With a proven gap
+    of at most `accepted_gap` the search ends early: 0 up to PROVED_UP_TO nodes, else ACCEPTED_GAP. `Plan.solve_s`
     covers building the model, solving and decoding; the coefficients are built on the problem's first use.
     Raises ValueError on a negative level, and on limits that name no LLM node of the workflow.
     """
+    started = timer()
     coefficients = problem.coefficients
     if isinstance(coefficients, Infeasible):
         return coefficients
-    return compile_coefficients(coefficients, level, time_limit_s=time_limit_s, solver=solver, timer=timer)
+    built_s = timer() - started
+    plan = compile_coefficients(
+        coefficients, level, time_limit_s=time_limit_s, solver=solver, accepted_gap=accepted_gap, timer=timer
+    )
+    return replace(plan, phases_s={"coefficients": built_s, **plan.phases_s}) if isinstance(plan, Plan) else plan
 
 
 def compile_coefficients(
@@ -61,6 +72,7 @@ def compile_coefficients(
     *,
     time_limit_s: float = DEFAULT_TIME_LIMIT_S,
     solver: Solver = "auto",
+    accepted_gap: float | None = None,
     timer: Timer = time.perf_counter,
 ) -> Plan | Infeasible:
     """`compile_plan` from coefficients, which need not be the problem's own: a residual problem plans fewer nodes."""
@@ -68,9 +80,12 @@ def compile_coefficients(
         raise ValueError(f"level must not be negative, got {level}")
     started = timer()
     deadline = time.perf_counter() + time_limit_s
-    solution = _solve(coefficients, level, deadline, solver)
+    gap = (ACCEPTED_GAP if len(coefficients.nodes) > PROVED_UP_TO else 0.0) if accepted_gap is None else accepted_gap
+    solution = _solve(coefficients, level, deadline, solver, gap)
     if not isinstance(solution, Infeasible):
-        return replace(decode(coefficients, solution, level), solve_s=timer() - started)
+        solved = timer()
+        plan, decoded = decode(coefficients, solution, level), timer()
+        return replace(plan, solve_s=decoded - started, phases_s={**plan.phases_s, "decode": decoded - solved})
     if not solution.proved:
         return solution
     from planner.compiler import conflicts  # when it is needed only: it loads the solver libraries
@@ -78,7 +93,9 @@ def compile_coefficients(
     return conflicts.explained(coefficients, deadline)
 
 
-def _solve(coefficients: Coefficients, level: float, deadline: float, solver: Solver) -> Solution | Infeasible:
+def _solve(
+    coefficients: Coefficients, level: float, deadline: float, solver: Solver, gap: float
+) -> Solution | Infeasible:
     caps = caps_of(coefficients)
     possible = presolved(coefficients, caps)
     if possible is None:
@@ -86,26 +103,43 @@ def _solve(coefficients: Coefficients, level: float, deadline: float, solver: So
     if not coefficients.nodes:
         return Solution(choice={}, solver="none")
     if solver == "auto":
-        return _solve_own(possible, level, caps, deadline)
+        return _solve_own(possible, level, caps, deadline, gap)
     from planner.compiler import mip
 
     return mip.solve(coefficients, level, caps, deadline, solver)
 
 
-def _solve_own(coefficients: Coefficients, level: float, caps: Sequence[Cap], deadline: float) -> Solution | Infeasible:
+def _solve_own(
+    coefficients: Coefficients, level: float, caps: Sequence[Cap], deadline: float, gap: float
+) -> Solution | Infeasible:
     """The own solver, which knows no caps; the MIP solver where its plan breaks one or is not proved."""
-    found, choice = exact.solve(coefficients, level, max(0.0, deadline - time.perf_counter()))
-    own = Solution(choice=choice, solver="exact", bound=found.bound)
+    limit_s = max(0.0, deadline - time.perf_counter())
+    found, choice = exact.solve(coefficients, level, limit_s, accepted_gap=gap)
+    own = Solution(
+        choice=choice,
+        solver="exact",
+        bound=found.bound,
+        phases_s={"bound": found.bound_s, "search": found.search_s},
+        pruning={
+            "columns": sum(len(node.menu) for node in coefficients.nodes.values()),
+            "points": found.points,
+            "kept": sum(map(len, found.kept)),
+            "labels": found.labels,
+        },
+    )
     kept = all(cap.keeps(coefficients, choice) for cap in caps)
-    if kept and (own.bound is None or time.perf_counter() >= deadline):
+    close = own.bound is None or own.bound - found.objective <= gap * abs(found.objective)
+    if kept and (close or time.perf_counter() >= deadline):
         return own
     from planner.compiler import mip  # when it is needed only: it loads the solver libraries
 
     # What the own solver rules out by gain and duration alone may be all that keeps a cap.
     smaller = undominated(coefficients, level, caps) if caps else exact.reduced(coefficients, found)
+    started = time.perf_counter()
     other = mip.solve(smaller, level, caps, deadline, mip.quicker(smaller))
     if isinstance(other, Infeasible):
         return own if kept else other
+    other = replace(other, phases_s={**own.phases_s, "mip": time.perf_counter() - started}, pruning=own.pruning)
     if kept:
         return _better(coefficients, own, other, level)
     bound = found.objective if found.bound is None else found.bound
@@ -141,6 +175,8 @@ def decode(coefficients: Coefficients, solution: Solution, level: float) -> Plan
         gap=_gap(value, solution.bound),
         versions=dict(coefficients.problem.versions),
         durations_s=value.durations_s,
+        phases_s=solution.phases_s,
+        pruning=solution.pruning,
     )
     return replace(plan, digest=plan_digest(plan))
 

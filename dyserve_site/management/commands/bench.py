@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from planner.benchmarks import cost_page
 from planner.benchmarks.compile import SIZES, SOLVERS, event_loop_stall_ms, measure, measure_size, report
 from planner.benchmarks.instances import INSTANCES, instances, large_instances, real_instances
 
@@ -32,6 +35,7 @@ class Command(BaseCommand):
         parser.add_argument("--per-size", type=int, default=PER_SIZE, help=f"problems of every size ({PER_SIZE})")
         parser.add_argument("--seed", type=int, default=0)
         parser.add_argument("--workflows", type=Path, default=REAL, help="folder of real workflow files, if present")
+        parser.add_argument("--page", type=Path, help="writes a page with table and plot (development packages)")
         parser.add_argument("--json", action="store_true", help="one line of JSON, the last on standard output")
 
     def handle(self, *args: Any, name: str, **options: Any) -> None:
@@ -42,12 +46,15 @@ class Command(BaseCommand):
             [measure(instance, solver) for solver in SOLVERS] for instance in track(small, "compiling", console=errors)
         ]
         found = report(measured) | {"event_loop_stall_ms": event_loop_stall_ms(small), "by_size": []}
+        found["machine"] = f"Python {platform.python_version()}, {os.cpu_count()} cores"
         for size in track(SIZES if options["per_size"] > 0 else (), "sizes", console=errors):
             large = large_instances(options["seed"], options["per_size"], size.nodes, size.backends, size.width)
             found["by_size"].append(measure_size(size, large))
         console = errors if options["json"] else Console()
         console.print(_table(found))
         console.print(_sizes(found["by_size"]))
+        if options["page"]:
+            cost_page.write_page(found, options["page"])
         if options["json"]:
             self.stdout.write(json.dumps(found, separators=(",", ":")))
         if found["mismatches"] or found["unproved"]:

@@ -222,6 +222,25 @@ def test_hundreds_of_pins_are_left_out_in_halves() -> None:
     }
 
 
+def test_the_quality_of_many_nodes_is_tiny_and_still_the_greatest() -> None:
+    """Sixty equal nodes in parallel, of which the cost allows ten to use the large class."""
+    pairs = [pair(model=MIDDLE, quality=0.5), pair(model=LARGE, quality=0.99)]
+    problem = PlanningProblem(
+        workflow=workflow(*(llm(f"n{i}") for i in range(61)), edges=[(f"n{i}", "n60") for i in range(60)]),
+        catalog=h200_catalog(),
+        profiles=profile_set(pairs, vulnerability=0.9),
+    )
+    coefficients = coefficients_of(problem)
+    cheap, good = sorted(coefficients.nodes["n60"].columns, key=lambda column: column.cost)
+    after = [1 - coefficients.nodes["n0"].residual_risk(column) for column in (cheap, good)]
+    greatest = after[0] ** 51 * after[1] ** 10
+    cost = 51 * cheap.cost + 10 * good.cost
+    result = compile_plan(replace(problem, limits=Limits(max_cost=cost, min_quality=2 * greatest)), 0.0)
+    assert isinstance(result, Infeasible)
+    assert greatest < 1e-12
+    assert {c.limit: c.needed for c in result.conflicts}["min_quality"] == pytest.approx(greatest, rel=1e-9)
+
+
 def test_a_quality_that_no_plan_has_at_all() -> None:
     """Pinned to a class that is always wrong where it matters: the only quality left is 0."""
     pairs = [pair(model=MIDDLE, quality=0.0), pair(model=LARGE, quality=0.9)]

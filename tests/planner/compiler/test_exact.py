@@ -22,7 +22,7 @@ from planner.compiler.exact.steps import steps_of
 from planner.compiler.plan import Plan
 from planner.compiler.pricing import fleet_pricing
 from planner.compiler.problem import PlanningProblem
-from planner.compiler.solve import compile_plan
+from planner.compiler.solve import ACCEPTED_GAP, PROVED_UP_TO, compile_plan
 from planner.compiler.weights import Weights
 from planner.compiler.workflow import Workflow
 from tests.planner.compiler.cases import (
@@ -268,7 +268,7 @@ def test_points_are_the_front_of_the_coefficients_gains(problem: PlanningProblem
 
 
 def test_what_the_search_gives_up_on_goes_to_cbc_with_fewer_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = linked_problem(12, (2, 3, 5))
+    problem = linked_problem(12, (3, 4, 5, 7))
     whole = planned(compile_plan(problem, 0.0))
     narrow(monkeypatch, 1)
     handed_on = planned(compile_plan(problem, 0.0))
@@ -293,3 +293,16 @@ def test_few_sets_stay_open_in_a_fork_join() -> None:
     edges = [*(("root", b) for b in branches), *((b, "join") for b in branches)]
     order: Order = decision_order(workflow(llm("root"), *map(llm, branches), llm("join"), edges=edges))
     assert max(map(len, order.sets)) == 2
+
+
+def test_a_large_plan_may_stay_open_by_a_stated_gap_and_is_proved_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search ends at the accepted gap; without one it goes on, to a MIP solver where it has to."""
+    problem = linked_problem(PROVED_UP_TO + 8, (3, 4, 5, 7))
+    narrow(monkeypatch, 30)
+    loose, default, exactly = (planned(compile_plan(problem, 0.0, accepted_gap=gap)) for gap in (0.5, None, 0.0))
+    assert (loose.solver, exactly.gap) == ("exact", 0.0)
+    assert loose.pruning["labels"] <= exactly.pruning["labels"]
+    assert default.gap <= ACCEPTED_GAP
+    for plan in (loose, default):
+        assert plan.objective <= exactly.objective + 1e-9 <= plan.objective + plan.gap * abs(plan.objective) + 2e-9
+        assert verify_plan(problem, plan) == ()

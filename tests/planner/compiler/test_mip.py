@@ -37,7 +37,6 @@ from tests.planner.compiler.cases import (
     planned,
     profile_set,
     tool,
-    used,
     workflow,
 )
 from tests.sampling import sampled

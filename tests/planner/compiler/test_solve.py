@@ -109,10 +109,12 @@ def test_the_solvers_own_bound_is_read_from_its_log() -> None:
 
 
 def test_one_node_workflow_and_timer() -> None:
-    ticks = iter([10.0, 12.5])
+    ticks = iter([1.0, 4.0, 10.0, 12.0, 12.5])
     problem = PlanningProblem(workflow=workflow(llm("only")), catalog=h200_catalog(), profiles=profile_set([pair()]))
     plan = planned(compile_plan(problem, 0.0, timer=lambda: next(ticks)))
     assert plan.solve_s == 2.5
+    assert {"coefficients": 3.0, "decode": 0.5}.items() <= plan.phases_s.items()
+    assert plan.pruning["columns"] == plan.pruning["points"] == plan.pruning["kept"] == 1
     assert plan.assignment["only"].label == f"{LARGE}.none"
     assert coefficients_of(problem).nodes["only"].rho == 1.0
 

@@ -46,11 +46,10 @@ def over_the_cheapest(problem: PlanningProblem, bundle: Bundle) -> float:
 
 
 def test_every_bundle_of_the_study_contains_a_near_cheapest_plan(templates: Bundles) -> None:
-    """Else one class idles in overload. Measured: the cheapest of all plans in 33 of 36, at most 11% above it."""
+    """Else one class idles in overload."""
     ratios = [over_the_cheapest(problem, bundle) for problem, bundle in templates]
     assert len(ratios) == 36
-    assert max(ratios) < 1.15
-    assert sum(ratio < 1.001 for ratio in ratios) >= 30
+    assert max(ratios) < 1.05
 
 
 def test_bundles_of_the_study_trade_the_classes_against_each_other(templates: Bundles) -> None:
@@ -66,13 +65,12 @@ def test_plans_of_the_study_are_what_they_say(templates: Bundles) -> None:
         assert [verify_plan(problem, variant) for variant in bundle.variants] == [()] * len(bundle.variants)
 
 
-def test_priced_demo_bundles_end_far_cheaper_than_they_start() -> None:
-    """Prices are absolute and the shipped workflows small: their last variants stay up to 2.2 times above the cheapest
-    plan, which uses a third class.
-    """
+def test_priced_demo_bundles_end_with_a_near_cheapest_plan() -> None:
     catalog, profiles = demo_catalog(), load_profiles()
     for name, workflow in demo_workflows().items():
         problem = PlanningProblem(workflow=workflow, catalog=catalog, profiles=profiles, pricing=fleet_pricing(catalog))
-        variants = bundled(compile_bundle(problem)).variants
+        bundle = bundled(compile_bundle(problem))
+        variants = bundle.variants
+        assert over_the_cheapest(problem, bundle) < 1.1, name
         assert gpu_s(problem, variants[-1]) < 0.4 * gpu_s(problem, variants[0]), name
         assert [verify_plan(problem, variant) for variant in variants] == [()] * len(variants)
