@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from planner.compiler.critical_path import makespan_s
 from planner.compiler.legality import why_none_is_legal
+from planner.compiler.limits.patterns import permitted
 from planner.compiler.menu import Column, Menu, Row, menu_of
-from planner.compiler.patterns import permitted
 from planner.compiler.plan import Implementation, Infeasible
 from planner.compiler.pricing import LEAST_QUALITY, Pricing
 from planner.compiler.vulnerability import vulnerability

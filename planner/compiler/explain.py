@@ -12,10 +12,10 @@ from itertools import accumulate
 from operator import mul
 from typing import Any
 
-from planner.compiler.caps import Cap, caps_of
 from planner.compiler.coefficients import Coefficients, NodeCoefficients
 from planner.compiler.critical_path import avoiding_s, critical_path, slack_s
 from planner.compiler.evaluate import Choice, Evaluation, evaluate, terms
+from planner.compiler.limits.caps import Cap, caps_of
 from planner.compiler.menu import Column
 from planner.compiler.plan import Implementation, Infeasible, Plan
 from planner.compiler.problem import PlanningProblem

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Literal
 
 from planner.compiler import exact
-from planner.compiler.caps import NO_PLAN, Cap, caps_of, presolved, undominated
 from planner.compiler.coefficients import Coefficients
 from planner.compiler.digest import content_digest
 from planner.compiler.evaluate import Evaluation, Solution, evaluate
+from planner.compiler.limits.caps import NO_PLAN, Cap, caps_of, presolved, undominated
 from planner.compiler.plan import Infeasible, Plan
 from planner.compiler.problem import PlanningProblem
 
@@ -88,7 +88,7 @@ def compile_coefficients(
         return replace(plan, solve_s=decoded - started, phases_s={**plan.phases_s, "decode": decoded - solved})
     if not solution.proved:
         return solution
-    from planner.compiler import conflicts  # when it is needed only: it loads the solver libraries
+    from planner.compiler.limits import conflicts  # when it is needed only: it loads the solver libraries
 
     return conflicts.explained(coefficients, deadline)
 
@@ -104,7 +104,7 @@ def _solve(
         return Solution(choice={}, solver="none")
     if solver == "auto":
         return _solve_own(possible, level, caps, deadline, gap)
-    from planner.compiler import mip
+    from planner.compiler.mip import checked as mip
 
     return mip.solve(coefficients, level, caps, deadline, solver)
 
@@ -131,7 +131,7 @@ def _solve_own(
     close = own.bound is None or own.bound - found.objective <= gap * abs(found.objective)
     if kept and (close or time.perf_counter() >= deadline):
         return own
-    from planner.compiler import mip  # when it is needed only: it loads the solver libraries
+    from planner.compiler.mip import checked as mip  # when it is needed only: it loads the solver libraries
 
     # What the own solver rules out by gain and duration alone may be all that keeps a cap.
     smaller = undominated(coefficients, level, caps) if caps else exact.reduced(coefficients, found)

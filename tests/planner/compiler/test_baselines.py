@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.compiler import exhaustive
-from planner.compiler.baselines import BASELINES
+from planner.compiler.baselines import BASELINES, exhaustive
+from planner.compiler.baselines.collapsed import collapsed
 from planner.compiler.certificate import verify_plan
-from planner.compiler.collapsed import collapsed
 from planner.compiler.evaluate import evaluate
 from planner.compiler.limits import Limits
 from planner.compiler.plan import Infeasible, Plan

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from planner.compiler import conflicts
 from planner.compiler.evaluate import Choice
-from planner.compiler.limits import Limits, parse_limits
-from planner.compiler.patterns import excludes, pattern_of
+from planner.compiler.limits import Limits, conflicts, parse_limits
+from planner.compiler.limits.patterns import excludes, pattern_of
 from planner.compiler.plan import Conflict, Infeasible
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.solve import compile_plan

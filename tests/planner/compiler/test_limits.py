@@ -11,7 +11,7 @@ from hypothesis import given
 from planner.compiler.bundle import structural_key
 from planner.compiler.certificate import verify_plan
 from planner.compiler.limits import NO_LIMITS, Limits, LimitsInvalid, check_limits, parse_limits
-from planner.compiler.patterns import matches
+from planner.compiler.limits.patterns import matches
 from planner.compiler.plan import Implementation, Infeasible
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.solve import compile_plan

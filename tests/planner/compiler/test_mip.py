@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.compiler import cbc, highs, mip
-from planner.compiler.caps import caps_of, least, presolved, undominated
 from planner.compiler.certificate import verify_plan
 from planner.compiler.evaluate import Choice, evaluate
-from planner.compiler.feasibility import find_within
-from planner.compiler.ilp import Answer, PlanModel, build_model
 from planner.compiler.limits import Limits
+from planner.compiler.limits.caps import caps_of, least, presolved, undominated
+from planner.compiler.mip import cbc, highs
+from planner.compiler.mip import checked as mip
+from planner.compiler.mip.feasibility import find_within
+from planner.compiler.mip.ilp import Answer, PlanModel, build_model
 from planner.compiler.plan import Infeasible, Plan
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.solve import Solver, compile_plan

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.compiler import pareto
 from planner.compiler.evaluate import Evaluation, Solution, evaluate
 from planner.compiler.explain import choice_of
 from planner.compiler.limits import Limits
 from planner.compiler.pareto import Axis, Front, ParetoPoint, pareto_front
-from planner.compiler.pareto_labels import Label, undominated
+from planner.compiler.pareto import front as pareto
+from planner.compiler.pareto.labels import Label, undominated
 from planner.compiler.plan import Infeasible, Plan
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.solve import compile_plan, decode

@@ -26,7 +26,7 @@ from planner.compiler.residual import (
     remaining_limits,
     residual_key,
 )
-from planner.compiler.settled import InFlight, Settled, Spent
+from planner.compiler.residual.settled import InFlight, Settled, Spent
 from planner.compiler.solve import compile_plan, plan_digest
 from planner.compiler.workflow import LlmNode
 from tests.planner.compiler.cases import (

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 
 from planner.compiler.bundle import compile_bundle
-from planner.compiler.cbc import logged_bound
 from planner.compiler.certificate import verify_plan
 from planner.compiler.evaluate import Solution, evaluate
-from planner.compiler.fallback import incumbent, upper_bound
+from planner.compiler.mip.cbc import logged_bound
+from planner.compiler.mip.fallback import incumbent, upper_bound
 from planner.compiler.plan import Infeasible, Plan
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.solve import Solver, compile_plan, decode, plan_digest

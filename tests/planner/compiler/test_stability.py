@@ -19,10 +19,10 @@ from planner.compiler.plan import Plan
 from planner.compiler.pricing import fleet_pricing
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.profile import PairProfile
-from planner.compiler.redraw import MICRO, Beta, Cell, Redraw, SplitNormal, belief_of
-from planner.compiler.regret import POINTS
 from planner.compiler.solve import compile_plan
 from planner.compiler.stability import stability
+from planner.compiler.stability.redraw import MICRO, Beta, Cell, Redraw, SplitNormal, belief_of
+from planner.compiler.stability.regret import POINTS
 from planner.compiler.vulnerability import wilson_interval
 from planner.compiler.weights import Weights
 from tests.planner.compiler.cases import (

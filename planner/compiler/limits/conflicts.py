@@ -13,15 +13,15 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from planner.compiler import mip
-from planner.compiler.caps import NO_PLAN, Cap, caps_of, least, presolved
 from planner.compiler.coefficients import Coefficients
 from planner.compiler.evaluate import Choice
-from planner.compiler.feasibility import find_within
-from planner.compiler.ilp import build_any, build_least
 from planner.compiler.limits import EVERY_NODE
+from planner.compiler.limits.caps import NO_PLAN, Cap, caps_of, least, presolved
+from planner.compiler.limits.patterns import asked, excludes, pattern_of, with_columns
 from planner.compiler.menu import Column, menu_of
-from planner.compiler.patterns import asked, excludes, pattern_of, with_columns
+from planner.compiler.mip import checked as mip
+from planner.compiler.mip.feasibility import find_within
+from planner.compiler.mip.ilp import build_any, build_least
 from planner.compiler.plan import Conflict, Infeasible
 from planner.compiler.workflow import LlmNode
 

@@ -18,16 +18,16 @@ from functools import cached_property
 from math import prod
 
 from planner.compiler.bundle import DEFAULT_LEVELS, kind_of, structural_key
-from planner.compiler.caps import RELATIVE_ERROR
 from planner.compiler.coefficients import Coefficients
 from planner.compiler.digest import content_digest
 from planner.compiler.limits import NO_LIMITS, Limits
+from planner.compiler.limits.caps import RELATIVE_ERROR
+from planner.compiler.limits.patterns import permitted
 from planner.compiler.menu import menu_of
-from planner.compiler.patterns import permitted
 from planner.compiler.plan import Bundle, Implementation, Infeasible, Plan
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.profile import PairProfile
-from planner.compiler.settled import Settled, Spent
+from planner.compiler.residual.settled import Settled, Spent
 from planner.compiler.solve import DEFAULT_TIME_LIMIT_S, Timer, compile_coefficients
 from planner.compiler.vulnerability import vulnerability
 from planner.compiler.workflow import LlmNode, Workflow

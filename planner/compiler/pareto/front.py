@@ -5,8 +5,8 @@ has a point on the front that is no slower (no dearer) and has at least that sha
 prohibitions hold, since they shorten the nodes' menus; caps on a whole plan do not. A point carries makespan, cost and
 quality, so that a caller can filter.
 
-Cost: nodes are added one by one, a sum of costs and a product of qualities. Makespan: planner.compiler.pareto_labels;
-where that had to drop plans, planner.compiler.pareto_hull proves what the front is worth.
+Cost: nodes are added one by one, a sum of costs and a product of qualities. Makespan: planner.compiler.pareto.labels;
+where that had to drop plans, planner.compiler.pareto.hull proves what the front is worth.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from planner.compiler.evaluate import Choice
 from planner.compiler.exact.order import Order, decision_order
 from planner.compiler.explain import choice_of
 from planner.compiler.menu import Column
-from planner.compiler.pareto_bounds import Outlook, Point
-from planner.compiler.pareto_hull import Envelope, envelope_of
-from planner.compiler.pareto_labels import search
+from planner.compiler.pareto.bounds import Outlook, Point
+from planner.compiler.pareto.hull import Envelope, envelope_of
+from planner.compiler.pareto.labels import search
 from planner.compiler.plan import Implementation, Infeasible, Plan
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.solve import Timer

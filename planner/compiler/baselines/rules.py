@@ -12,8 +12,8 @@ from math import inf
 from statistics import fmean
 
 from planner.compiler import exact
+from planner.compiler.baselines.collapsed import collapsed
 from planner.compiler.coefficients import Coefficients, NodeCoefficients
-from planner.compiler.collapsed import collapsed
 from planner.compiler.evaluate import Choice
 from planner.compiler.menu import Column, Menu, menu_of
 from planner.compiler.vulnerability import VulnerabilityTable, vulnerability

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from planner.compiler.coefficients import Coefficients
 from planner.compiler.critical_path import makespan_s, slack_s
 from planner.compiler.evaluate import Choice
+from planner.compiler.limits.patterns import with_columns
 from planner.compiler.menu import Column
-from planner.compiler.patterns import with_columns
 from planner.compiler.plan import Infeasible
 
 RELATIVE_ERROR = 1e-9

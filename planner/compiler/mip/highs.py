@@ -10,7 +10,7 @@ from __future__ import annotations
 from highspy import HighsModelStatus, SolutionStatus
 from pulp import HiGHS
 
-from planner.compiler.ilp import OBJECTIVE_SCALE, Answer, PlanModel, chosen
+from planner.compiler.mip.ilp import OBJECTIVE_SCALE, Answer, PlanModel, chosen
 
 INFEASIBLE = (HighsModelStatus.kInfeasible, HighsModelStatus.kUnboundedOrInfeasible)
 """The objective is bounded by the sum of the nodes' best columns."""

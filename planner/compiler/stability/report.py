@@ -1,8 +1,8 @@
 """How far a plan can be trusted while its profiles are uncertain, and what to measure next (ours).
 
-All cells are redrawn at once from what their samples allow (planner.compiler.redraw), the problem is solved again at
-the plan's level, and the plan is compared with the optimum: where its choice stays, and what it gives away. A draw in
-which the plan is as good as the optimum changes nothing. What one cell alone is worth: planner.compiler.regret.
+All cells are redrawn at once from what their samples allow (`redraw`), the problem is solved again at the plan's level,
+and the plan is compared with the optimum: where its choice stays, and what it gives away. A draw in which the plan is
+as good as the optimum changes nothing. What one cell alone is worth: `regret`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 from planner.compiler.plan import Implementation, Plan
 from planner.compiler.problem import PlanningProblem
-from planner.compiler.redraw import Redraw
-from planner.compiler.regret import CellValue, Question, Timer, fixed_plan, most_valuable
+from planner.compiler.stability.redraw import Redraw
+from planner.compiler.stability.regret import CellValue, Question, Timer, fixed_plan, most_valuable
 from planner.compiler.vulnerability import wilson_interval
 
 DEFAULT_DRAWS = 200

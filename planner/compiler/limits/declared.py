@@ -1,7 +1,7 @@
 """Hard limits of one request: caps on the whole plan, caps per model class, pins and prohibitions by node (ours).
 
-Caps couple nodes (planner.compiler.caps); pins and forbidden patterns only shorten a node's columns
-(planner.compiler.patterns). A further limit never makes more plans possible: where limits overlap, all of them hold.
+Caps couple nodes (planner.compiler.limits.caps); pins and forbidden patterns only shorten a node's columns
+(planner.compiler.limits.patterns). A further limit never makes more plans possible: where limits overlap, all hold.
 
 JSON and command line use the same names:
 

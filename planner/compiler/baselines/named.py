@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from planner.compiler.baseline_rules import (
+from planner.compiler.baselines.exhaustive import exhaustive
+from planner.compiler.baselines.rules import (
     collapsed_skills,
     fixed_model,
     model_first,
@@ -29,8 +30,7 @@ from planner.compiler.baseline_rules import (
 )
 from planner.compiler.coefficients import Coefficients
 from planner.compiler.evaluate import Choice, Solution
-from planner.compiler.exhaustive import exhaustive
-from planner.compiler.fallback import upper_bound
+from planner.compiler.mip.fallback import upper_bound
 from planner.compiler.plan import Infeasible, Plan
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.solve import DEFAULT_TIME_LIMIT_S, Timer, decode

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from planner.compiler import cbc, highs
-from planner.compiler.caps import NO_PLAN, Cap, least
 from planner.compiler.coefficients import Coefficients
 from planner.compiler.evaluate import Solution
-from planner.compiler.fallback import incumbent, upper_bound
-from planner.compiler.feasibility import find_within
-from planner.compiler.ilp import Answer, PlanModel, add_cover, build_any, build_model
+from planner.compiler.limits.caps import NO_PLAN, Cap, least
+from planner.compiler.mip import cbc, highs
+from planner.compiler.mip.fallback import incumbent, upper_bound
+from planner.compiler.mip.feasibility import find_within
+from planner.compiler.mip.ilp import Answer, PlanModel, add_cover, build_any, build_model
 from planner.compiler.plan import Infeasible
 
 MipSolver = Literal["cbc", "highs"]

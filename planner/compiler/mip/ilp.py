@@ -3,7 +3,7 @@
 maximise   (1/|V_L|) * sum rho(n) Q x  -  lambda_r (1/|V_L|) * sum f x
            -  lambda_l * T / T_ref  -  lambda_c * K / K_ref  -  L * lambda_d * D / D_ref
 
-Limits (ours) add a row each: planner.compiler.caps says what a column uses of it.
+Limits (ours) add a row each: planner.compiler.limits.caps says what a column uses of it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Literal
 
 from pulp import LpAffineExpression, LpMaximize, LpProblem, LpVariable, lpSum
 
-from planner.compiler.caps import Cap, slack_by_node
 from planner.compiler.coefficients import Coefficients
 from planner.compiler.critical_path import makespan_s
 from planner.compiler.evaluate import Choice
+from planner.compiler.limits.caps import Cap, slack_by_node
 
 Binaries = Mapping[str, tuple[LpVariable, ...]]
 Times = Mapping[str, LpVariable]

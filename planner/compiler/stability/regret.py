@@ -25,7 +25,7 @@ from planner.compiler.evaluate import Choice, evaluate
 from planner.compiler.menu import Column
 from planner.compiler.plan import Infeasible, Plan
 from planner.compiler.problem import PlanningProblem
-from planner.compiler.redraw import Cell, Redraw
+from planner.compiler.stability.redraw import Cell, Redraw
 
 POINTS = 20
 TIE = 1e-9

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from planner.compiler.limits import EVERY_NODE, Limits, LimitsInvalid, parts, unknown_node
+from planner.compiler.limits.declared import EVERY_NODE, Limits, LimitsInvalid, parts, unknown_node
 from planner.compiler.menu import Column, Menu
 from planner.compiler.plan import Conflict, Implementation, Infeasible
 from planner.compiler.workflow import LlmNode

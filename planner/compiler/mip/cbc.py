@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from pulp import COIN_CMD, PULP_CBC_CMD, LpSolutionInfeasible, LpSolutionIntegerFeasible, LpSolutionOptimal
 
-from planner.compiler.ilp import OBJECTIVE_SCALE, Answer, PlanModel, chosen
+from planner.compiler.mip.ilp import OBJECTIVE_SCALE, Answer, PlanModel, chosen
 
 BUNDLED_CBC: str = PULP_CBC_CMD.pulp_cbc_path
 """The executable in PuLP's wheel, started through the solver class that PuLP 4 keeps."""

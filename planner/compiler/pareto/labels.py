@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from planner.compiler.exact.order import Order
-from planner.compiler.pareto_bounds import Outlook, Point
+from planner.compiler.pareto.bounds import Outlook, Point
 from planner.compiler.workflow import Workflow
 
 Label = tuple[float, tuple[float, ...], "Label | None", int, float]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from planner.compiler.caps import Cap, least, slack_by_node
 from planner.compiler.coefficients import Coefficients
 from planner.compiler.evaluate import Choice, evaluate
+from planner.compiler.limits.caps import Cap, least, slack_by_node
 
 ROUNDS = 40
 RAISED, LOWERED = 2.0, 0.7
