@@ -17,7 +17,6 @@ from planner.benchmarks.compile import SIZES, SOLVERS, Size, measure, report
 from planner.benchmarks.instances import SHAPES, instances, large_instances, real_instances
 from tests.planner.compiler.cases import coefficients_of
 
-
 SHIPPED = Path(settings.BASE_DIR) / "planner" / "data" / "workflows"
 
 
