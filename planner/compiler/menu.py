@@ -11,7 +11,7 @@ import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from planner.compiler.durations import PlacedCall, Server, Stage, cost, gpu_s, max_calls, tau, tokens, work
 from planner.compiler.legality import Offer, Offers, legal_models, legal_policies, planned_prompt_tokens
@@ -119,6 +119,8 @@ class Menus:
 
     offers: dict[Hashable, tuple[_TabledOffer, ...]] = field(default_factory=dict)
     made: dict[Hashable, NodeMenu] = field(default_factory=dict)
+    prices: dict[Hashable, Any] = field(default_factory=dict)
+    """The certificate's own tables, which live as long."""
 
 
 def _kept(kept: dict[Hashable, Value], key: Hashable, value: Value) -> Value:
@@ -146,8 +148,8 @@ class NodeMenu(Menu):
         for offer in offers:
             found = offer.numbers(prompt_tokens, max_tokens)
             if found is not None:
-                verifier, sums = found
-                rows.append(Row(len(rows), offer.quality, sums.cost, sums.work_s, sums.duration_s))
+                verifier, (price, work_s, duration_s, _) = found
+                rows.append(Row(len(rows), offer.quality, price, work_s, duration_s))
                 self._legal.append((offer.offer, offer.offer.verifiers[verifier]))
         rows.sort(key=_by_duration)
         self._sorted = tuple(rows)
@@ -198,13 +200,8 @@ class NodeMenu(Menu):
         )
 
 
-class _Sums(NamedTuple):
-    """One implementation's numbers as in Row; `once_s`: seconds of all its calls once, which decides the verifier."""
-
-    cost: float
-    work_s: float
-    duration_s: float
-    once_s: float
+_Sums = tuple[float, float, float, float]
+"""(cost, slot-seconds, tau, seconds of all calls once, which decide the verifier) of one implementation."""
 
 
 class _Call(NamedTuple):
@@ -242,7 +239,7 @@ class _TabledOffer:
             if sums is None:
                 return None
             # The verifier's backend is the one where all calls together are fastest (ours).
-            if best is None or sums.once_s < best[1].once_s:
+            if best is None or sums[3] < best[1][3]:
                 best = position, sums
         return best
 
@@ -284,7 +281,7 @@ def _sums(stages: _Stages, prompt: float, max_tokens: int) -> _Sums | None:
             work_s += count * seconds
             price += count * (tokens_in * price_in + tokens_out * price_out)
         duration_s += probability * longest
-    return _Sums(price, work_s, duration_s, once_s)
+    return price, work_s, duration_s, once_s
 
 
 def _by_duration(row: Row) -> float:

@@ -222,16 +222,30 @@ class Facts:
                 )
 
     def _price(self, node: LlmNode, model: str, name: str) -> float:
-        policy, catalog = self.problem.policies[name], self.problem.catalog
-        verifier = self._verifier(node, model, policy)
+        verifier = self._verifier(node, model, self.problem.policies[name])
         profile = self.problem.profiles.by_key[(node.skill, model, name, verifier, node.thinking)]
-        demand, prompt, price = {call.role: call for call in profile.calls}, self._prompt(node, profile), 0.0
-        for call in (call for stage in policy.stages for call in stage.calls):
-            served, needs = catalog.model(model if call.model == "base" else str(verifier)), demand[call.role]
-            paid = (prompt + needs.prompt_tokens) * served.price_in
-            paid += min(needs.output_tokens, node.max_tokens) * served.price_out
-            price += call.count * needs.probability * paid
-        return price
+        prompt, most = self._prompt(node, profile), node.max_tokens
+        return sum(
+            [
+                times * ((prompt + tokens_in) * price_in + (tokens_out if tokens_out < most else most) * price_out)
+                for times, tokens_in, tokens_out, price_in, price_out in self._paid(profile)
+            ]
+        )
+
+    def _paid(self, profile: PairProfile) -> tuple[tuple[float, float, float, float, float], ...]:
+        """(expected times, own prompt tokens, output tokens, price of each) of a pair's calls, for all requests."""
+        tables = self.problem.menus.prices
+        found: tuple[tuple[float, float, float, float, float], ...] | None = tables.get(profile.key)
+        if found is None:
+            catalog, demand = self.problem.catalog, {call.role: call for call in profile.calls}
+            calls = [call for stage in self.problem.policies[profile.policy].stages for call in stage.calls]
+            served = [catalog.model(profile.model if c.model == "base" else str(profile.verifier_model)) for c in calls]
+            needs = [demand[call.role] for call in calls]
+            found = tables[profile.key] = tuple(
+                (c.count * n.probability, n.prompt_tokens, n.output_tokens, m.price_in, m.price_out)
+                for c, n, m in zip(calls, needs, served, strict=True)
+            )
+        return found
 
     # --- The graph ---------------------------------------------------------------------------------------------------
 
