@@ -1,18 +1,20 @@
-"""The planner's charts: variants by latency and quality, demand per model class, profiles, vulnerabilities."""
+"""The planner's charts: variants by latency and quality, demand, fronts over all plans, profiles, vulnerabilities."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fleet.common.charts import Chart, ChartTable, label, labels, token
 from fleet.common.presentation import compact, model_size, model_token, percent, quality, seconds
-from planner.compiler.plan import Bundle
+from planner.compiler.pareto import Axis, Front, ParetoPoint
+from planner.compiler.plan import Bundle, Implementation, Plan
 from planner.compiler.profile import PairProfile, ProfileSet
 from planner.compiler.vulnerability import FAN_INS, ROLES, VulnerabilityCell
-from planner.presenters.plans import shares, variant_name
+from planner.presenters.plans import level_word, shares, variant_name
 
 HEAT = [[step / 4, token(f"heat-{step}")] for step in range(5)]
+FRONT_POINTS = 120
 _FAN_IN_WORDS = {"0": "no predecessor", "1-2": "1–2 predecessors", "3+": "3 or more"}
 
 
@@ -35,15 +37,20 @@ def pareto_chart(bundle: Bundle) -> Chart:
             "line": {"width": 2, "color": token("surface")},
         },
         "customdata": [
-            [f"{plan.level:g}", label(plan.dominant_model or "no model"), seconds(plan.makespan_s), compact(plan.cost)]
+            [
+                f"{level_word(bundle).lower()} {plan.level:g}",
+                label(plan.dominant_model or "no model"),
+                seconds(plan.makespan_s),
+                compact(plan.cost),
+            ]
             for plan in plans
         ],
-        "hovertemplate": "%{text}, level %{customdata[0]}<br>quality %{y:.3f}, latency %{customdata[2]}"
+        "hovertemplate": "%{text}, %{customdata[0]}<br>quality %{y:.3f}, latency %{customdata[2]}"
         "<br>cost %{customdata[3]}<br>mostly %{customdata[1]}<extra></extra>",
         "cliponaxis": False,
     }
     table = ChartTable(
-        columns=("Variant", "Level", "Predicted latency", "Estimated quality", "Dominant model", "Cost"),
+        columns=("Variant", level_word(bundle), "Predicted latency", "Estimated quality", "Dominant model", "Cost"),
         rows=tuple(
             (
                 names[index],
@@ -114,6 +121,94 @@ def demand_chart(bundle: Bundle) -> Chart:
         ),
         height=280,
     )
+
+
+def front_chart(front: Front, bundle: Bundle, plan: Plan) -> Chart:
+    """Every plan that no other one beats in both figures, with the bundle's variants marked among them.
+
+    Long fronts are thinned for drawing and for the table, evenly by position.
+    """
+    by_makespan = front.axis == "makespan_s"
+    words = "predicted makespan (s)" if by_makespan else "cost (relative)"
+    points = [front.points[i] for i in _spread(len(front.points), FRONT_POINTS)]
+    names = [variant_name(index) for index in range(len(bundle.variants))]
+    guarantee = "exact" if front.exact else f"within a factor of {front.factor:.3f} of the best estimated quality"
+    thinned = f", {len(points)} of {len(front.points)} plans drawn" if len(points) < len(front.points) else ""
+    return Chart(
+        id=f"front-{'makespan' if by_makespan else 'cost'}",
+        title="Estimated quality against " + ("makespan" if by_makespan else "cost"),
+        note=f"{guarantee}; quality is the product surrogate{thinned}",
+        traces=(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": "all plans",
+                "x": [_on(front.axis, point) for point in points],
+                "y": [point.estimated_quality for point in points],
+                "customdata": [[seconds(p.makespan_s), compact(p.cost), _differs(plan, p.assignment)] for p in points],
+                "hovertemplate": "quality %{y:.3f}, makespan %{customdata[0]}, cost %{customdata[1]}"
+                "<br>%{customdata[2]}<extra></extra>",
+                "line": {"color": token("border-strong"), "width": 1.2, "shape": "hv"},
+                "marker": {"size": 5, "color": token("muted")},
+            },
+            {
+                "type": "scatter",
+                "mode": "markers+text",
+                "name": "variants",
+                "x": [_on(front.axis, variant) for variant in bundle.variants],
+                "y": [variant.estimated_quality for variant in bundle.variants],
+                "text": names,
+                "textposition": "bottom right",
+                "textfont": {"size": 12, "color": token("text")},
+                "hovertemplate": "%{text}, quality %{y:.3f}<extra></extra>",
+                "marker": {
+                    "size": 12,
+                    "symbol": "diamond",
+                    "color": [token(f"model-{model_token(variant.dominant_model)}") for variant in bundle.variants],
+                    "line": {"width": 2, "color": token("surface")},
+                },
+                "cliponaxis": False,
+            },
+        ),
+        layout={
+            "xaxis": {"title": words},
+            "yaxis": {"title": "estimated quality"},
+            "showlegend": False,
+        },
+        table=_front_table(points, bundle, plan),
+        height=300,
+    )
+
+
+def _front_table(points: Sequence[ParetoPoint], bundle: Bundle, plan: Plan) -> ChartTable:
+    """The variants first: they need not lie on the front."""
+    variants = [
+        (variant_name(i), v.makespan_s, v.cost, v.estimated_quality, v.assignment)
+        for i, v in enumerate(bundle.variants)
+    ]
+    front = [("on the front", p.makespan_s, p.cost, p.estimated_quality, p.assignment) for p in points]
+    return ChartTable(
+        columns=("Plan", "Makespan", "Cost", "Estimated quality", "Against the plan shown"),
+        rows=tuple(
+            (name, seconds(makespan_s), compact(cost), quality(estimated), _differs(plan, assignment))
+            for name, makespan_s, cost, estimated, assignment in (*variants, *front)
+        ),
+        numeric=frozenset({1, 2, 3}),
+    )
+
+
+def _on(axis: Axis, plan: ParetoPoint | Plan) -> float:
+    return plan.makespan_s if axis == "makespan_s" else plan.cost
+
+
+def _differs(plan: Plan, assignment: Mapping[str, Implementation]) -> str:
+    count = sum(assignment[node] != chosen for node, chosen in plan.assignment.items())
+    return "the plan shown" if not count else f"{count} node{'s' * (count != 1)} differ{'s' * (count == 1)}"
+
+
+def _spread(count: int, most: int) -> list[int]:
+    """At most `most` positions, both ends among them."""
+    return list(range(count)) if count <= most else [round(i * (count - 1) / (most - 1)) for i in range(most)]
 
 
 def profile_chart(profiles: ProfileSet, *, thinking: bool) -> Chart:

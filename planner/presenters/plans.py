@@ -1,4 +1,4 @@
-"""Bundles as the pages show them: rows, shares, explanations, comparisons."""
+"""Bundles as the pages show them: rows, shares, comparisons."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fleet.common.presentation import DASH, compact, model_size, model_token, percent, quality, seconds, signed
-from planner.compiler.explain import Alternative, NodeExplanation
 from planner.compiler.plan import Bundle, Implementation, Plan
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.workflow import Workflow
@@ -60,27 +59,13 @@ class VariantRow:
     digest: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExplanationRow:
-    """Why a node has its implementation; every price is alternative minus plan. No alternative: empty texts."""
-
-    node: str
-    title: str
-    skill: str
-    chosen: ImplementationView
-    best: ImplementationView | None
-    quality: str
-    seconds: str
-    cost: str
-    objective: str
-    slack: str
-    critical: bool
-    profile_quality: str
-    vulnerability: str
-
-
 def variant_name(index: int) -> str:
     return f"π({index})"
+
+
+def level_word(bundle: Bundle) -> str:
+    """What tells the variants of its kind apart."""
+    return "Price" if bundle.kind == "priced" else "Level"
 
 
 def implementation_view(implementation: Implementation) -> ImplementationView:
@@ -123,7 +108,7 @@ def variant_rows(bundle: Bundle) -> tuple[VariantRow, ...]:
             level=f"{plan.level:g}",
             dominant_model=plan.dominant_model or "",
             quality=quality(plan.estimated_quality),
-            drop=_change(plan.estimated_quality - first.estimated_quality, quality) if index else "",
+            drop=change(plan.estimated_quality - first.estimated_quality, quality) if index else "",
             makespan=seconds(plan.makespan_s),
             cost=compact(plan.cost),
             demand=f"{compact(plan.total_demand)} slot-s",
@@ -155,50 +140,7 @@ def badges(bundle: Bundle, workflow: Workflow) -> dict[str, object]:
     }
 
 
-# --- Why this plan ---------------------------------------------------------------------------------------------------
-
-
-def explanation_rows(problem: PlanningProblem, explained: Sequence[NodeExplanation]) -> tuple[ExplanationRow, ...]:
-    return tuple(_explanation_row(problem, explanation) for explanation in explained)
-
-
-def _explanation_row(problem: PlanningProblem, explanation: NodeExplanation) -> ExplanationRow:
-    node = problem.workflow.by_id[explanation.node]
-    v, q = _surrogates(problem, explanation)
-    best = explanation.best
-    return ExplanationRow(
-        node=node.id,
-        title=node.title or node.id,
-        skill=getattr(node, "skill", ""),
-        chosen=implementation_view(explanation.chosen),
-        best=implementation_view(best.implementation) if best else None,
-        quality=_change(best.estimated_quality, quality) if best else "",
-        seconds=_change(best.makespan_s, seconds) if best else "",
-        cost=_change(best.cost, compact) if best else "",
-        objective=_objective(best) if best else "",
-        slack=seconds(explanation.slack_s),
-        critical=explanation.slack_s < 1e-6,
-        profile_quality=quality(q),
-        vulnerability=quality(v),
-    )
-
-
-def _surrogates(problem: PlanningProblem, explanation: NodeExplanation) -> tuple[float | None, float | None]:
-    """v_n and Q of the chosen implementation."""
-    nodes = getattr(problem.coefficients, "nodes", {})
-    found = nodes.get(explanation.node)
-    if found is None:
-        return None, None
-    column = found.column(explanation.chosen)
-    return found.vulnerability, column.quality if column else None
-
-
-def _objective(best: Alternative) -> str:
-    """In thousandths: the objective is about 1, and one node of many changes little of it."""
-    return signed(f"{1000 * abs(best.objective):.2f}", best.objective)
-
-
-def _change(value: float, write: Write) -> str:
+def change(value: float, write: Write) -> str:
     """A signed difference in the words of `write`; `±0` for nothing, `≈ 0` for what rounds to nothing."""
     text = write(abs(value))
     if text.startswith("<"):
@@ -300,7 +242,7 @@ def _row(plans: Sequence[Plan], name: str, field: str, write: Write, *, better_u
     cells = []
     for index, plan in enumerate(plans):
         value = getattr(plan, field)
-        delta = _change(value - base, write) if index else ""
+        delta = change(value - base, write) if index else ""
         tone = "" if delta in ("", "±0") else "good" if (value > base) == better_up else "bad"
         cells.append(CompareCell(text=write(value), delta=delta, tone=tone))
     return CompareRow(name=name, cells=tuple(cells))

@@ -1,15 +1,18 @@
-"""Sliders for effort and weights: their ranges, what they mean, and how an address writes them down."""
+"""The form of a plan: sliders for effort and weights, the kind of bundle, limits; and how an address writes it down."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from urllib.parse import urlencode
 
+from planner.compiler.limits import NO_LIMITS
 from planner.compiler.weights import DEFAULT_EFFORT, PRESETS, Weights
-from planner.options import PlanOptions
+from planner.errors import OptionsInvalid
+from planner.options import KINDS, PlanOptions
+from planner.presenters.limits import LimitForm, limit_form, limits_of, limits_query
 
 _DEFAULTS = {"effort": DEFAULT_EFFORT, **asdict(Weights())}
 
@@ -47,9 +50,21 @@ class Preset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of bundle as a choice of the form."""
+
+    name: str
+    title: str
+    meaning: str
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanControls:
     sliders: tuple[Slider, ...]
     presets: tuple[Preset, ...]
+    kinds: tuple[Kind, ...]
+    limits: LimitForm
 
 
 _RANGES = (
@@ -60,11 +75,16 @@ _RANGES = (
     ("lambda_d", "λ", "d", "Demand", "Price of slot-seconds, times the level L", 1.0, 0.01),
     ("beta", "β", "", "Reach", "How much more upstream nodes count, times the effort", 5.0, 0.1),
 )
+_KIND_WORDS = {
+    "levels": ("Levels", "One variant per specialization level L, by the weights below"),
+    "priced": ("Priced", "One variant per price of GPU-seconds; the objective is log quality and uses no weight"),
+}
 
 
 def plan_controls(query: Mapping[str, str]) -> PlanControls:
     """The sliders at the values of an address; what is missing or no number stands at its default."""
     values = {name: _value(query.get(name), default) for name, default in _DEFAULTS.items()}
+    kind = query.get("bundle") if query.get("bundle") in KINDS else KINDS[0]
     return PlanControls(
         sliders=tuple(
             Slider(
@@ -88,20 +108,39 @@ def plan_controls(query: Mapping[str, str]) -> PlanControls:
             )
             for name, weights in PRESETS.items()
         ),
+        kinds=tuple(
+            Kind(name=name, title=_KIND_WORDS[name][0], meaning=_KIND_WORDS[name][1], chosen=name == kind)
+            for name in KINDS
+        ),
+        limits=limit_form(query),
     )
 
 
 def options_of(query: Mapping[str, str]) -> PlanOptions:
-    """Options of an address. Raises OptionsInvalid on a number out of range; what is no number is the default."""
+    """Options of an address. A weight that is no number is the default; else raises OptionsInvalid, all at once."""
     values = {name: _value(query.get(name), default) for name, default in _DEFAULTS.items()}
     effort = values.pop("effort")
-    return PlanOptions.of(effort=effort, weights=values)
+    problems: dict[str, str] = {}
+    options, limits = PlanOptions(), NO_LIMITS
+    try:
+        options = PlanOptions.of(effort=effort, weights=values, bundle=query.get("bundle") or None)
+    except OptionsInvalid as error:
+        problems |= error.problems
+    try:
+        limits = limits_of(query)
+    except OptionsInvalid as error:
+        problems |= error.problems
+    if problems:
+        raise OptionsInvalid(problems)
+    return replace(options, limits=limits)
 
 
 def query_of(options: PlanOptions) -> str:
     """The options as an address writes them: only what differs from the defaults."""
     values = {"effort": options.effort, **asdict(options.weights)}
-    return urlencode({name: f"{value:g}" for name, value in values.items() if value != _DEFAULTS[name]})
+    query = {name: f"{value:g}" for name, value in values.items() if value != _DEFAULTS[name]}
+    kind = {} if options.bundle == KINDS[0] else {"bundle": options.bundle}
+    return urlencode(query | kind | limits_query(options.limits))
 
 
 def _value(text: str | None, default: float) -> float:

@@ -17,7 +17,8 @@ from planner.compiler.exact.points import Point
 from planner.compiler.exact.steps import Step
 
 Floats = npt.NDArray[np.float64]
-DOMINATORS = 32
+DOMINATORS, FEW_DOMINATORS, NARROW = 32, 2, 4
+"""Labels of a layer that the others are compared with; with more than NARROW values few are ever comparable."""
 ROOM = 4
 """Labels per place in the beam that are tested for dominance; the rest is dropped before."""
 
@@ -68,12 +69,29 @@ def _expanded(values: Floats, step: Step) -> tuple[Floats, Floats]:
 
 
 def _undominated(values: Floats) -> npt.NDArray[np.bool_]:
-    """Which labels stay, of labels in falling order of promise."""
-    alive = np.ones(len(values), dtype=np.bool_)
-    tested = position = 0
-    while position < len(values) and tested < DOMINATORS:
+    """Which labels stay, of labels in falling order of promise: no earlier one is at least as large in every value."""
+    count, width = values.shape
+    if width == 1:
+        return np.arange(count) == 0
+    if width == 2:
+        return _stairs(values)
+    alive = np.ones(count, dtype=np.bool_)
+    left = FEW_DOMINATORS if width > NARROW else DOMINATORS
+    for position in range(count):
+        if left == 0:
+            break
         if alive[position]:
             alive[position + 1 :] &= ~(values[position] >= values[position + 1 :]).all(axis=1)
-            tested += 1
-        position += 1
+            left -= 1
     return alive
+
+
+def _stairs(values: Floats) -> npt.NDArray[np.bool_]:
+    """All of the dominance between two values: by the first in falling order, the second has to rise."""
+    order = np.lexsort((-values[:, 1], -values[:, 0]))
+    second = values[order, 1]
+    higher = np.ones(len(order), dtype=np.bool_)
+    higher[1:] = second[1:] > np.maximum.accumulate(second)[:-1]
+    stays = np.zeros(len(order), dtype=np.bool_)
+    stays[order[higher]] = True
+    return stays

@@ -13,7 +13,7 @@ from planner.compiler.exact.order import Order, Orders
 from planner.compiler.exact.points import Point
 from planner.compiler.exact.steps import Step, steps_of
 
-FIRST_BEAM, FURTHER_BEAMS = 30, (300, 3000)
+FIRST_BEAM, FURTHER_BEAMS = 30, (300, 1500)
 """Labels a layer: a narrow pass finds better incumbents, with which fewer points are left for the next one."""
 SMALL_BEAM = 100
 Timer = Callable[[], float]
