@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from django.conf import settings
@@ -31,7 +32,16 @@ from fleet.common.problems import (
 )
 from fleet.errors import FleetError, NoDefaultFleet, ReplicaRejected
 from fleet.redis import REDIS_ERRORS
-from planner.errors import NoActiveProfiles, OptionsInvalid, PlanInfeasible, PlannerError, PlanRefused
+from planner.errors import (
+    Busy,
+    NoActiveProfiles,
+    NoAnswer,
+    OptionsInvalid,
+    Outdated,
+    PlanInfeasible,
+    PlannerError,
+    PlanRefused,
+)
 from planner.importers.problems import WorkflowRejected
 from planner.requests import rejection
 from runtime.errors import IdempotencyConflict, RunNotFound, RunRejected, RuntimeFailure
@@ -96,8 +106,28 @@ def _options_invalid(error: OptionsInvalid) -> ApiProblem:
 
 
 def _infeasible(error: PlanInfeasible) -> ApiProblem:
-    errors = [FieldProblem(code="infeasible", message=reason, remedy="") for reason in error.reasons]
-    return rejected("plan_infeasible", "The workflow has no plan on this fleet.", errors)
+    """Reasons as errors; a limit that conflicts with others is one with its place and what would do."""
+    texts = {conflict.text for conflict in error.conflicts}
+    errors = [
+        FieldProblem(code="infeasible", message=reason, remedy="") for reason in error.reasons if reason not in texts
+    ]
+    errors += [
+        FieldProblem(
+            code="limit_conflict",
+            message=f"{conflict.limit}={conflict.asked} is kept by no plan together with the other limits named here.",
+            remedy=f"{conflict.text[0].upper()}{conflict.text[1:]}.",
+            pointer=json_pointer(["limits", *conflict.limit.split(".", 1)]),
+        )
+        for conflict in error.conflicts
+    ]
+    more = {"conflicts": [asdict(conflict) for conflict in error.conflicts], "proved": error.proved}
+    return ApiProblem(422, "plan_infeasible", _without_plan(error), errors=errors, more=more)
+
+
+def _without_plan(error: PlanInfeasible) -> str:
+    if not error.proved:
+        return "No plan that keeps these limits was found in time; there may be one."
+    return "No plan keeps these limits." if error.conflicts else "The workflow has no plan on this fleet."
 
 
 def _plan_refused(error: PlanRefused) -> ApiProblem:
@@ -106,6 +136,23 @@ def _plan_refused(error: PlanRefused) -> ApiProblem:
 
 def _no_profiles(error: NoActiveProfiles) -> ApiProblem:
     return ApiProblem(409, "no_profiles", f"{error}.")
+
+
+def _no_answer(error: NoAnswer) -> ApiProblem:
+    return ApiProblem(409, "no_answer", _sentence(error))
+
+
+def _outdated(error: Outdated) -> ApiProblem:
+    return ApiProblem(409, "stale_plan", _sentence(error))
+
+
+def _busy(error: Busy) -> ApiProblem:
+    return unavailable(_sentence(error), retry_after_s=error.retry_after_s)
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _planner_error(error: PlannerError) -> ApiProblem:
@@ -201,6 +248,9 @@ MAPPERS: Mapping[type[BaseException], Mapper] = {
     PlanInfeasible: _infeasible,
     PlanRefused: _plan_refused,
     NoActiveProfiles: _no_profiles,
+    Busy: _busy,
+    Outdated: _outdated,
+    NoAnswer: _no_answer,
     PlannerError: _planner_error,
     NoDefaultFleet: _no_fleet,
     ReplicaRejected: _replica_rejected,

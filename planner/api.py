@@ -10,7 +10,7 @@ from ninja.responses import Status
 
 from fleet.common.access import fleet_for
 from fleet.common.pagination import page
-from fleet.common.problems import ApiProblem, not_found
+from fleet.common.problems import not_found
 from fleet.common.schemas import PageOut, PageQuery
 from fleet.common.scopes import Scope, caller, requires
 from planner.api_schemas import (
@@ -31,18 +31,24 @@ from planner.api_schemas import (
     validation_out,
     variants_out,
 )
-from planner.compiler.explain import alternatives, explain
+from planner.compiler.plan import Plan
 from planner.importers import import_workflow
+from planner.insight_schemas import (
+    ExplainQuery,
+    FrontOut,
+    FrontQuery,
+    PlanWhyOut,
+    SensitivityOut,
+    StabilityOut,
+    StabilityQuery,
+    VariantQuery,
+    about,
+)
+from planner.insights import explanation_of, front_of, ranges_of, stability_of
+from planner.models import PlanBundle, WorkflowVersion
 from planner.options import PlanOptions
 from planner.requests import DocumentIn, placing, plan_for, stored_version, version_of, workflow_for
-from planner.selectors import (
-    bundle_value,
-    options_of_bundle,
-    problem_for,
-    versions_of,
-    workflow_value,
-    workflows_for,
-)
+from planner.selectors import bundle_value, versions_of, workflow_value, workflows_for
 from planner.services import StoredWorkflow, compile_version, store_workflow
 
 router = Router(tags=["workflows"])
@@ -160,18 +166,59 @@ def list_variants(request: HttpRequest, plan: str) -> PageOut[VariantOut]:
 @requires(Scope.WORKFLOWS_READ)
 def explain_variant(request: HttpRequest, plan: str, index: int, query: Query[ExplanationQuery]) -> ExplanationOut:
     """Per LLM node the best alternative and the slack of its branch; with `node`, all alternatives of that node."""
+    version, bundle, _ = _variant(request, plan, index)
+    explanation = explanation_of(version, bundle, index)
+    found = next((node.alternatives for node in explanation.nodes if node.node == query.node), None)
+    if query.node is not None and found is None:
+        raise not_found("LLM node")
+    return explanation_out(version, bundle, index, explanation.nodes, node=query.node, found=found or ())
+
+
+# --- Questions about a plan ------------------------------------------------------------------------------------------
+# Answered while fleet and profiles are those of the plan, else 409 `stale_plan`; 503 while others are being answered.
+
+
+@plans.get("/plans/{plan}/explanation", response=PlanWhyOut, summary="Why this plan, with every node's alternatives")
+@requires(Scope.WORKFLOWS_READ)
+def explain_plan(request: HttpRequest, plan: str, query: Query[ExplainQuery]) -> PlanWhyOut:
+    """The critical path, what verification adds, and what every other implementation of a node would change."""
+    version, bundle, variant = _variant(request, plan, query.variant)
+    found = explanation_of(version, bundle, query.variant)
+    return PlanWhyOut.given(found, query.most, about(version, bundle, query.variant, variant))
+
+
+@plans.get("/plans/{plan}/sensitivity", response=SensitivityOut, summary="The weights for which it stays the best plan")
+@requires(Scope.WORKFLOWS_READ)
+def plan_sensitivity(request: HttpRequest, plan: str, query: Query[VariantQuery]) -> SensitivityOut:
+    """One range for each of lambda_l, effort and level that the objective has. 409 for a plan that is not the best."""
+    version, bundle, variant = _variant(request, plan, query.variant)
+    found = ranges_of(version, bundle, query.variant)
+    return SensitivityOut.given(found, about(version, bundle, query.variant, variant))
+
+
+@plans.get("/plans/{plan}/front", response=FrontOut, summary="All plans that no other one beats, by one axis")
+@requires(Scope.WORKFLOWS_READ)
+def plan_front(request: HttpRequest, plan: str, query: Query[FrontQuery]) -> FrontOut:
+    """Estimated quality, a surrogate, against makespan or cost. What was dropped for time is stated by `factor`."""
+    version, bundle, variant = _variant(request, plan, query.variant)
+    found = front_of(version, bundle, query.axis, query.variant)
+    return FrontOut.given(found, query.most, about(version, bundle, query.variant, variant))
+
+
+@plans.get("/plans/{plan}/stability", response=StabilityOut, summary="What stays when the profiles are redrawn")
+@requires(Scope.WORKFLOWS_READ)
+def plan_stability(request: HttpRequest, plan: str, query: Query[StabilityQuery]) -> StabilityOut:
+    """Profiles are redrawn within their samples' uncertainty; `cells` are worth measuring next. 409 under caps on the
+    whole plan, which a redraw does not keep."""
+    version, bundle, variant = _variant(request, plan, query.variant)
+    found = stability_of(version, bundle, query.variant, draws=query.draws)
+    return StabilityOut.given(found, about(version, bundle, query.variant, variant))
+
+
+def _variant(request: HttpRequest, plan: str, index: int) -> tuple[WorkflowVersion, PlanBundle, Plan]:
+    """Raises ApiProblem 404."""
     version, bundle = plan_for(caller(request), plan)
-    workflow = workflow_value(version)
-    variants = bundle_value(bundle, workflow).variants
+    variants = bundle_value(bundle, workflow_value(version)).variants
     if not 0 <= index < len(variants):
         raise not_found("variant")
-    if query.node is not None and query.node not in {node.id for node in workflow.llm_nodes}:
-        raise not_found("LLM node")
-    problem = problem_for(version, bundle.fleet, options_of_bundle(bundle, workflow))
-    try:
-        nodes = explain(problem, variants[index])
-        found = alternatives(problem, variants[index], query.node) if query.node is not None else ()
-    except ValueError as error:
-        detail = f"The fleet or the profiles have changed since this plan was made ({error}); compile it again."
-        raise ApiProblem(409, "stale_plan", detail) from error
-    return explanation_out(version, bundle, index, nodes, node=query.node, found=found)
+    return version, bundle, variants[index]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Self, cast
+from typing import Annotated, Any, Self, cast
 
 from ninja import Schema
 from pydantic import Field
@@ -150,21 +150,28 @@ def _node_summaries(workflow: WorkflowValue) -> list[NodeSummaryOut]:
 # --- Plans -----------------------------------------------------------------------------------------------------------
 
 
+BundleIn = Annotated[
+    BundleKind | None,
+    Field(description="`levels`: variants by specialization level (default). `priced`: by price of GPU-seconds."),
+]
+LimitsIn = Annotated[
+    JsonObject | None,
+    Field(
+        description="Hard limits: numbers max_cost, max_calls, max_tokens, max_makespan_s, min_quality; by model class "
+        "work_s (slot-seconds) and calls; by node id or * pin and forbid, lists of MODEL/POLICY/BACKEND patterns.",
+    ),
+]
+
+
 class PlanIn(SourceIn):
     fleet: str | None = Field(None, max_length=63)
     effort: float | None = Field(None, ge=0, le=1)
     weights: dict[str, float] | str | None = Field(None, description="A preset's name, or overrides of single weights.")
-    bundle: BundleKind | None = Field(
-        None, description="`levels`: variants by specialization level (default). `priced`: by price of GPU-seconds."
-    )
+    bundle: BundleIn = None
     levels: list[float] | None = Field(
         None, min_length=1, max_length=8, description="Specialization levels, or prices; the bundle's own without."
     )
-    limits: JsonObject | None = Field(
-        None,
-        description="Hard limits: numbers max_cost, max_calls, max_tokens, max_makespan_s, min_quality; by model class "
-        "work_s (slot-seconds) and calls; by node id or * pin and forbid, lists of MODEL/POLICY/BACKEND patterns.",
-    )
+    limits: LimitsIn = None
 
 
 class ImplementationOut(Schema):

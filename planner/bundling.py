@@ -87,7 +87,7 @@ def compile_version(
         raise OptionsInvalid({f"limits.{name}": message for name, message in wrong.items()})
     plan = compile_plan(problem, options.levels[0], time_limit_s=settings.COMPILE_TIME_LIMIT_S)
     if isinstance(plan, Infeasible):
-        raise PlanInfeasible(plan.reasons)
+        raise PlanInfeasible.of(plan)
     wanted = _row(version, fleet, options, problem)
     _check(wanted, problem, plan)
     bundle, created = _find_or_create(wanted, to_positions(plan, problem.workflow))

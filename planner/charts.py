@@ -15,6 +15,8 @@ from planner.presenters.plans import level_word, shares, variant_name
 
 HEAT = [[step / 4, token(f"heat-{step}")] for step in range(5)]
 FRONT_POINTS = 120
+WIDE = 50.0
+"""Qualities whose highest is more than this many times the lowest are drawn on a logarithmic scale."""
 _FAN_IN_WORDS = {"0": "no predecessor", "1-2": "1–2 predecessors", "3+": "3 or more"}
 
 
@@ -130,9 +132,9 @@ def front_chart(front: Front, bundle: Bundle, plan: Plan) -> Chart:
     """
     by_makespan = front.axis == "makespan_s"
     words = "predicted makespan (s)" if by_makespan else "cost (relative)"
-    points = [front.points[i] for i in _spread(len(front.points), FRONT_POINTS)]
+    points = [front.points[i] for i in _shown(front)]
     names = [variant_name(index) for index in range(len(bundle.variants))]
-    guarantee = "exact" if front.exact else f"within a factor of {front.factor:.3f} of the best estimated quality"
+    guarantee = "exact" if front.exact else f"not exact, factor {quality(front.factor)}"
     thinned = f", {len(points)} of {len(front.points)} plans drawn" if len(points) < len(front.points) else ""
     return Chart(
         id=f"front-{'makespan' if by_makespan else 'cost'}",
@@ -158,7 +160,7 @@ def front_chart(front: Front, bundle: Bundle, plan: Plan) -> Chart:
                 "x": [_on(front.axis, variant) for variant in bundle.variants],
                 "y": [variant.estimated_quality for variant in bundle.variants],
                 "text": names,
-                "textposition": "bottom right",
+                "textposition": ["top left" if index % 2 else "bottom right" for index in range(len(names))],
                 "textfont": {"size": 12, "color": token("text")},
                 "hovertemplate": "%{text}, quality %{y:.3f}<extra></extra>",
                 "marker": {
@@ -172,7 +174,7 @@ def front_chart(front: Front, bundle: Bundle, plan: Plan) -> Chart:
         ),
         layout={
             "xaxis": {"title": words},
-            "yaxis": {"title": "estimated quality"},
+            "yaxis": {"title": "estimated quality", "type": _quality_scale((*points, *bundle.variants))},
             "showlegend": False,
         },
         table=_front_table(points, bundle, plan),
@@ -206,9 +208,17 @@ def _differs(plan: Plan, assignment: Mapping[str, Implementation]) -> str:
     return "the plan shown" if not count else f"{count} node{'s' * (count != 1)} differ{'s' * (count == 1)}"
 
 
-def _spread(count: int, most: int) -> list[int]:
-    """At most `most` positions, both ends among them."""
-    return list(range(count)) if count <= most else [round(i * (count - 1) / (most - 1)) for i in range(most)]
+def _shown(front: Front) -> list[int]:
+    """Positions of at most FRONT_POINTS points, evenly, both ends among them; and of the current one."""
+    count, most = len(front.points), FRONT_POINTS
+    chosen = set(range(count)) if count <= most else {round(i * (count - 1) / (most - 1)) for i in range(most)}
+    return sorted(chosen | ({front.current} if front.current is not None else set()))
+
+
+def _quality_scale(plans: Iterable[ParetoPoint | Plan]) -> str:
+    """Logarithmic where linear would press most plans flat, as in large workflows."""
+    values = [plan.estimated_quality for plan in plans]
+    return "log" if min(values) > 0 and max(values) > WIDE * min(values) else "linear"
 
 
 def profile_chart(profiles: ProfileSet, *, thinking: bool) -> Chart:

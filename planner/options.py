@@ -9,6 +9,7 @@ from typing import Any, cast, get_args
 
 from planner.compiler.bundle import DEFAULT_LEVELS
 from planner.compiler.limits import NO_LIMITS, Limits, LimitsInvalid
+from planner.compiler.limits.declared import MOST
 from planner.compiler.plan import BundleKind
 from planner.compiler.weights import DEFAULT_EFFORT, PRESETS, Weights
 from planner.errors import OptionsInvalid
@@ -132,6 +133,8 @@ def _weights(given: Mapping[str, Any] | str | None) -> Weights:
 
 
 def _number(option: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise OptionsInvalid({option: f"must be a number, got {value!r:.40}"})
+    if not abs(value) <= MOST:
+        raise OptionsInvalid({option: f"must be a finite number, at most {MOST:.2g}"})
     return float(value)

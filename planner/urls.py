@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from planner.views import plans, profiles, schema, uploads, workflows
+from planner.views import insights, plans, profiles, schema, uploads, workflows
 
 app_name = "planner"
 urlpatterns = [
@@ -16,7 +16,15 @@ urlpatterns = [
     path("workflows/versions/<int:version_id>/document/", workflows.document, name="document"),
     path("workflows/versions/<int:version_id>/plans/", plans.compile_plans, name="plans"),
     path("workflows/versions/<int:version_id>/plans/<int:bundle_id>/", plans.prepared, name="prepared"),
-    path("workflows/versions/<int:version_id>/plans/<int:bundle_id>/why/", plans.why, name="why"),
+    path("workflows/versions/<int:version_id>/plans/<int:bundle_id>/why/", insights.why, name="why"),
+    path(
+        "workflows/versions/<int:version_id>/plans/<int:bundle_id>/alternatives/",
+        insights.alternatives,
+        name="alternatives",
+    ),
+    path("workflows/versions/<int:version_id>/plans/<int:bundle_id>/ranges/", insights.ranges, name="ranges"),
+    path("workflows/versions/<int:version_id>/plans/<int:bundle_id>/front/", insights.front, name="front"),
+    path("workflows/versions/<int:version_id>/plans/<int:bundle_id>/stability/", insights.stability, name="stability"),
     path("workflows/versions/<int:version_id>/plans/<int:bundle_id>/compare/", plans.compare, name="compare"),
     path("schemas/workflow.json", schema.workflow_schema, name="schema"),
     path("profiles/", profiles.profiles, name="profiles"),

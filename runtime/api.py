@@ -21,6 +21,7 @@ from fleet.common.threads import in_thread
 from planner.marks import Marks
 from planner.requests import version_of, workflow_for
 from runtime.api_schemas import (
+    ADDED,
     EventOut,
     EventsOut,
     EventsQuery,
@@ -71,6 +72,8 @@ def create_run(request: HttpRequest, body: RunIn, headers: Header[IdempotencyHea
         deadline_s=body.deadline_s,
         effort=body.effort,
         weights=body.weights,
+        bundle=body.bundle,
+        limits=body.limits,
         controller=body.controller,
         seed=body.seed,
         idempotency_key=headers.idempotency_key,
@@ -169,8 +172,13 @@ def list_switches(request: HttpRequest, run_id: str, query: Query[SwitchesQuery]
 
 
 def _digest(body: RunIn) -> str:
-    """Of what was asked, not of how it was written: order and white space of the JSON do not matter."""
-    text = json.dumps(body.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    """Of what was asked, not of how it was written: order and white space of the JSON do not matter.
+
+    Members that came later are left out where they are not set: keys outlive an update.
+    """
+    asked = body.model_dump(mode="json")
+    asked = {name: value for name, value in asked.items() if value is not None or name not in ADDED}
+    text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -8,6 +8,8 @@ from ninja import Schema
 from pydantic import Field
 
 from fleet.common.schemas import JsonObject, PageQuery
+from planner.api_schemas import BundleIn, LimitsIn
+from planner.compiler.plan import BundleKind
 from planner.marks import Marks, ProfileMark
 from planner.requests import SourceIn
 from runtime.engine.events import RunState
@@ -16,6 +18,8 @@ from runtime.models import Call, Invocation, LedgerEntry, Run
 from runtime.selectors import NodeRow
 
 MAX_SEQ = 2**31 - 1
+ADDED = ("bundle", "limits")
+"""Members of `RunIn` that an earlier version did not know."""
 
 
 class RunIn(SourceIn):
@@ -26,6 +30,8 @@ class RunIn(SourceIn):
     )
     effort: float | None = Field(None, ge=0, le=1)
     weights: dict[str, float] | str | None = Field(None, description="A preset's name, or overrides of single weights.")
+    bundle: BundleIn = None
+    limits: LimitsIn = None
     controller: Literal["", "off", "threshold"] = Field("", description="Empty: the fleet's.")
     seed: int | None = Field(None, ge=0)
 
@@ -111,6 +117,8 @@ class RunOut(RunSummaryOut):
     error: JsonObject | None
     effort: float
     weights: JsonObject
+    bundle: BundleKind
+    limits: JsonObject = Field(description="Hard limits that are set.")
     controller: str
     seed: int
     compile_s: float | None
@@ -120,7 +128,8 @@ class RunOut(RunSummaryOut):
     @classmethod
     def detailed(cls, run: Run, *, server_time: float) -> Self:
         names = ("inputs", "output", "error", "effort", "weights", "controller", "seed", "compile_s", "last_seq")
-        return cls.of(run, Marks(), server_time=server_time, **{name: getattr(run, name) for name in names})
+        values = {name: getattr(run, name) for name in names}
+        return cls.of(run, Marks(), server_time=server_time, bundle=run.bundle_kind, limits=run.limits, **values)
 
 
 # --- Events ----------------------------------------------------------------------------------------------------------

@@ -56,6 +56,8 @@ class Run(models.Model):
 
     effort = models.FloatField(default=0.5)
     weights = models.JSONField(default=dict, help_text="Overrides of the planner's weights.")
+    bundle_kind = models.CharField(max_length=10, choices=PlanBundle.Kind.choices, default=PlanBundle.Kind.LEVELS)
+    limits = models.JSONField(default=dict, blank=True, help_text="Hard limits of the plan.")
     controller = models.CharField(max_length=12, blank=True, help_text="Empty: the fleet's.")
     deadline_s = models.FloatField(null=True)
     timeout_s = models.FloatField(null=True)

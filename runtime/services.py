@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -18,12 +18,13 @@ from django.utils import timezone
 
 from fleet.models import Fleet
 from fleet.selectors import default_fleet
-from planner.errors import OptionsInvalid
+from planner.compiler.limits import check_limits
+from planner.errors import NoActiveProfiles, OptionsInvalid
 from planner.importers.inputs import CheckedInputs, validate_inputs
 from planner.importers.problems import Problem, pointer
 from planner.models import WorkflowVersion
 from planner.options import PlanOptions
-from planner.selectors import workflow_value
+from planner.selectors import problem_for, workflow_value
 from runtime import composition
 from runtime.engine.events import EventKind, RunState
 from runtime.errors import IdempotencyConflict, InputsRejected
@@ -60,6 +61,8 @@ def submit_run(
     deadline_s: float | None = None,
     effort: float | None = None,
     weights: Mapping[str, float] | str | None = None,
+    bundle: str | None = None,
+    limits: Mapping[str, Any] | None = None,
     controller: str = "",
     seed: int | None = None,
     source: str = "api",
@@ -68,9 +71,10 @@ def submit_run(
 ) -> SubmittedRun:
     """Accept a run: once this returns it is in the database, and it will be executed.
 
-    `deadline_s` is a target, by default the workflow's; `weights` a preset's name or overrides. The caller has checked
-    that the version is the owner's to run. Raises InputsRejected with every problem (pointers into the request),
-    fleet.errors.NoDefaultFleet, and IdempotencyConflict when the key came before with another `request_digest`.
+    `deadline_s` is a target, by default the workflow's; `weights` a preset's name or overrides; `bundle` the kind of
+    the plan's bundle, `limits` its hard limits as JSON. The caller has checked that the version is the owner's to run.
+    Raises InputsRejected with every problem (pointers into the request), fleet.errors.NoDefaultFleet, and
+    IdempotencyConflict when the key came before with another `request_digest`.
     """
     key = _Key(owner=owner, key=idempotency_key, digest=request_digest) if idempotency_key else None
     known = _run_of(key)
@@ -78,15 +82,20 @@ def submit_run(
         return SubmittedRun(run=known, created=False)
     workflow = workflow_value(version)
     checked = validate_inputs(workflow.inputs, inputs, at="/inputs")
-    options = _checked(checked, deadline_s, effort, weights, controller, seed, idempotency_key)
+    planning = {"effort": effort, "weights": weights, "bundle": bundle, "limits": limits}
+    options = _checked(checked, planning, _setting_problems(deadline_s, controller, seed, idempotency_key))
+    fleet = fleet or default_fleet()
+    _check_limits(version, fleet, options)
     run = Run(
         owner_id=owner.pk,
-        fleet=fleet or default_fleet(),
+        fleet=fleet,
         version=version,
         inputs=dict(checked.values),
         source=source[:16],
         effort=options.effort,
         weights=options.to_json()["weights"],
+        bundle_kind=options.bundle,
+        limits=options.limits.to_json(),
         controller=controller,
         deadline_s=workflow.deadline_s if deadline_s is None else deadline_s,
         seed=secrets.randbelow(2**31) if seed is None else seed,
@@ -119,6 +128,8 @@ def _accepted(run: Run) -> dict[str, Any]:
         "version": run.version.number,
         "deadline_s": run.deadline_s,
         "effort": run.effort,
+        "bundle": run.bundle_kind,
+        "limits": run.limits,
         "controller": run.controller,
     }
 
@@ -130,21 +141,26 @@ def _append(run: Run, seq: int, kind: EventKind, at: float, data: dict[str, Any]
 # --- Validation ------------------------------------------------------------------------------------------------------
 
 
-def _checked(
-    checked: CheckedInputs,
-    deadline_s: float | None,
-    effort: float | None,
-    weights: Mapping[str, float] | str | None,
-    controller: str,
-    seed: int | None,
-    key: str | None,
-) -> PlanOptions:
+def _checked(checked: CheckedInputs, planning: Mapping[str, Any], settings: Iterable[Problem]) -> PlanOptions:
     """The planning options of a valid request. Raises InputsRejected with everything that is wrong."""
-    problems = [*checked.problems, *_setting_problems(deadline_s, controller, seed, key)]
-    problems += _option_problems(effort=effort) + _option_problems(weights=weights)
+    problems = [*checked.problems, *settings]
+    for name, value in planning.items():
+        problems += _option_problems(**{name: value})
     if problems:
         raise InputsRejected(problems)
-    return PlanOptions.of(effort=effort, weights=weights)
+    return PlanOptions.of(**planning)
+
+
+def _check_limits(version: WorkflowVersion, fleet: Fleet, options: PlanOptions) -> None:
+    """Raises InputsRejected on limits that name nothing in the workflow or the fleet."""
+    if options.limits.is_empty:
+        return
+    try:
+        wrong = check_limits(problem_for(version, fleet, options))
+    except NoActiveProfiles:
+        return  # the run is accepted like any other: planning will say so
+    if wrong:
+        raise InputsRejected(_option_problem(f"limits.{name}", message) for name, message in wrong.items())
 
 
 def _option_problems(**given: Any) -> list[Problem]:
@@ -152,16 +168,17 @@ def _option_problems(**given: Any) -> list[Problem]:
     try:
         PlanOptions.of(**given)
     except OptionsInvalid as error:
-        return [
-            Problem(
-                code="invalid_option",
-                pointer=pointer(*option.split(".")),
-                message=f"{option} {message}.",
-                remedy="Leave it out for the default.",
-            )
-            for option, message in error.problems.items()
-        ]
+        return [_option_problem(option, message) for option, message in error.problems.items()]
     return []
+
+
+def _option_problem(option: str, message: str) -> Problem:
+    return Problem(
+        code="invalid_option",
+        pointer=pointer(*option.split(".", 2)),  # names of model classes and nodes hold dots
+        message=f"{option} {message}.",
+        remedy="Correct it, or leave it out for the default.",
+    )
 
 
 def _setting_problems(

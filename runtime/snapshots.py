@@ -54,7 +54,7 @@ def plan_run(run_id: str, epoch: int, compile_plan: Compile) -> None:
     run = Run.objects.select_related("version", "fleet").get(pk=run_id)
     if run.bundle_id is not None:
         return
-    options = PlanOptions.of(effort=run.effort, weights=run.weights or None)
+    options = PlanOptions.of(effort=run.effort, weights=run.weights or None, bundle=run.bundle_kind, limits=run.limits)
     compiled = compile_plan(run.version, fleet=run.fleet, options=options)
     with transaction.atomic():
         Run.objects.filter(pk=run_id, epoch=epoch, bundle=None).update(

@@ -12,13 +12,13 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from fleet.common.loops import let_cancellation_through
 from planner.compiler.plan import Bundle
-from planner.errors import PlannerError
+from planner.errors import PlanInfeasible, PlannerError
 from planner.models import PlanBundle
 from planner.selectors import bundle_value
 from runtime import leases
@@ -179,14 +179,17 @@ class RunsWorker:
             return load_claimed(owned.run_id, owned.epoch)
         except DATABASE_ERRORS:
             raise
+        except PlanInfeasible as error:
+            conflicts = [asdict(conflict) for conflict in error.conflicts]
+            return self._failure("no_plan", str(error), **({"conflicts": conflicts} if conflicts else {}))
         except PlannerError as error:
             return self._failure("no_plan", str(error))
         except Exception as error:
             logger.exception("run %s could not be prepared", owned.run_id)
             return self._defect(error)
 
-    def _failure(self, code: str, message: str) -> RunEnd:
-        failure = {"code": code, "message": message, "node": None}
+    def _failure(self, code: str, message: str, **more: Any) -> RunEnd:
+        failure = {"code": code, "message": message, "node": None, **more}
         return RunEnd(state=RunState.FAILED, at=self._parts.clock.now(), error=failure)
 
     def _defect(self, error: Exception) -> RunEnd:

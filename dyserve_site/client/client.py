@@ -76,13 +76,37 @@ class Client:
     def compile(
         self, *, workflow: str | int | None = None, document: Document | None = None, **options: Any
     ) -> dict[str, Any]:
-        """A bundle with the variants that are ready. Options: version, fleet, effort, weights, levels."""
+        """A bundle with the variants that are ready. Options: version, fleet, effort, weights, bundle, levels,
+        limits. Raises InvalidRequest, with `conflicts` where no plan keeps the limits."""
         body = _source(workflow, document) | options
         found: dict[str, Any] = self._transport.post("/plans", body)
         return found
 
     def plan(self, plan_id: str) -> dict[str, Any]:
         found: dict[str, Any] = self._transport.get(f"/plans/{plan_id}")
+        return found
+
+    # Questions about one variant. Raise Conflict when fleet or profiles have changed, Unavailable when the server is
+    # busy with other questions.
+
+    def explanation(self, plan_id: str, *, variant: int = 0, most: int = 5) -> dict[str, Any]:
+        """Why this plan; `most` alternatives per node."""
+        return self._about(plan_id, "explanation", variant=variant, most=most)
+
+    def sensitivity(self, plan_id: str, *, variant: int = 0) -> dict[str, Any]:
+        """The values of each weight for which it stays the best plan."""
+        return self._about(plan_id, "sensitivity", variant=variant)
+
+    def front(self, plan_id: str, axis: str = "makespan_s", *, variant: int = 0, most: int = 100) -> dict[str, Any]:
+        """All plans that no other one beats in estimated quality and `makespan_s` or `cost`."""
+        return self._about(plan_id, "front", axis=axis, variant=variant, most=most)
+
+    def stability(self, plan_id: str, *, variant: int = 0, draws: int = 200) -> dict[str, Any]:
+        """What stays when the profiles are redrawn, and which cell to measure next."""
+        return self._about(plan_id, "stability", variant=variant, draws=draws)
+
+    def _about(self, plan_id: str, question: str, **params: Any) -> dict[str, Any]:
+        found: dict[str, Any] = self._transport.get(f"/plans/{plan_id}/{question}", params=params)
         return found
 
     # --- Runs --------------------------------------------------------------------------------------------------------
@@ -96,7 +120,7 @@ class Client:
         idempotency_key: str | None = None,
         **options: Any,
     ) -> RunSubmission:
-        """Options: version, fleet, deadline_s, effort, weights, controller, seed."""
+        """Options: version, fleet, deadline_s, effort, weights, bundle, limits, controller, seed."""
         body = {**_source(workflow, document), "inputs": dict(inputs or {}), **options}
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
         response = self._transport.request("POST", "/runs", json=body, headers=headers)

@@ -52,8 +52,17 @@ class ProblemItem:
 
 
 class ApiError(ClientError):
-    def __init__(self, status: int, code: str, detail: str, errors: tuple[ProblemItem, ...] = ()) -> None:
-        self.status, self.code, self.detail, self.errors = status, code, detail, errors
+    """`conflicts`: limits that no plan keeps together, each with what it asks and what is needed."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        errors: tuple[ProblemItem, ...] = (),
+        conflicts: tuple[Mapping[str, Any], ...] = (),
+    ) -> None:
+        self.status, self.code, self.detail, self.errors, self.conflicts = status, code, detail, errors, conflicts
         super().__init__("\n".join([f"{status} {code}: {detail}", *map(str, errors)]))
 
 
@@ -112,7 +121,8 @@ def error_of(response: httpx.Response) -> ApiError:
     if not isinstance(data, dict) or "code" not in data:
         return kind(response.status_code, "no_problem", response.text[:200])
     items = tuple(ProblemItem(**{name: item.get(name) for name in _ITEM}) for item in data.get("errors", ()))
-    return kind(response.status_code, str(data["code"]), str(data.get("detail", "")), items)
+    conflicts = tuple(data.get("conflicts") or ())
+    return kind(response.status_code, str(data["code"]), str(data.get("detail", "")), items, conflicts)
 
 
 _ITEM = ("code", "message", "remedy", "pointer", "line", "column")

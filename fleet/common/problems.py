@@ -63,7 +63,7 @@ class FieldProblem:
 
 
 class ApiProblem(Exception):
-    """An error as a caller sees it. `code` is stable and tells problems of one status apart."""
+    """An error as a caller sees it. `code` is stable and tells problems of one status apart; `more` are its members."""
 
     def __init__(
         self,
@@ -73,10 +73,11 @@ class ApiProblem(Exception):
         *,
         errors: Iterable[FieldProblem] = (),
         headers: Mapping[str, str] = MappingProxyType({}),
+        more: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.status, self.code, self.detail = HTTPStatus(status), code, detail
         self.errors: Sequence[FieldProblem] = tuple(errors)
-        self.headers = headers
+        self.headers, self.more = headers, more
         super().__init__(f"{status} {code}: {detail}")
 
     def to_json(self, instance: str) -> dict[str, Any]:
@@ -88,6 +89,7 @@ class ApiProblem(Exception):
             "detail": self.detail,
             "instance": instance,
             "errors": [error.to_json() for error in self.errors],
+            **self.more,
         }
 
 

@@ -33,6 +33,16 @@ class FieldProblemOut(Schema):
     remedy: str
 
 
+class ConflictOut(Schema):
+    """One limit of a set that no plan keeps, though one would keep any smaller set."""
+
+    limit: str
+    asked: float | str
+    needed: float | str | None = Field(description="The least that would do, the others kept; null: not found in time.")
+    text: str = Field(description="The change as a sentence.")
+    least: bool = Field(description="false: enough, but perhaps more than needed.")
+
+
 class ProblemOut(Schema):
     """RFC 9457, sent as application/problem+json."""
 
@@ -43,6 +53,8 @@ class ProblemOut(Schema):
     detail: str
     instance: str
     errors: list[FieldProblemOut]
+    conflicts: list[ConflictOut] | None = Field(None, description="Of `plan_infeasible` alone: limits in conflict.")
+    proved: bool | None = Field(None, description="Of `plan_infeasible` alone; false: no plan was found in time.")
 
 
 class PageOut(Schema, Generic[Item]):

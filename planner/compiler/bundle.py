@@ -44,7 +44,7 @@ def compile_bundle(
     """One solve per level, smallest first; `first` is pi(0) where it is known already, and is not solved again.
 
     `levels` are specialization levels L, prices m for a priced problem (None: the kind's defaults). `time_limit_s`
-    holds per solve. Equal assignments are kept once, at their lowest level.
+    holds per solve. Equal assignments are kept once, at their lowest level; a level without a plan in time is left out.
     """
     ordered = sorted(set(_levels(problem, levels)))
     if not ordered:
@@ -55,7 +55,9 @@ def compile_bundle(
     for level in ordered[len(variants) :]:
         plan = compile_plan(problem, level, time_limit_s=time_limit_s, timer=timer)
         if isinstance(plan, Infeasible):
-            return plan
+            if plan.proved or not variants:
+                return plan
+            continue  # none found in time: limits are those of every level, and the variants before keep them
         if all(plan.assignment != other.assignment for other in variants):
             variants.append(plan)
     return Bundle(key=structural_key(problem, ordered), variants=tuple(variants), kind=kind_of(problem))

@@ -34,6 +34,10 @@ TIE = 1e-9
 DEFAULT_TIME_LIMIT_S = 10.0
 
 
+class NotOptimal(ValueError):
+    """The plan is not the best one at its own weights: no range of them makes it that."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
     """One end of a range. `open`: the plan is still optimal there, at the end of the parameter's span.
@@ -92,7 +96,8 @@ def sensitivity(
 ) -> tuple[Range, ...]:
     """One range per parameter that the problem's objective has; `time_limit_s` holds for all of them together.
 
-    Raises ValueError when the plan is not one of this problem, or when a solve finds a better one at its own weights.
+    Raises ValueError when the plan is not one of this problem, NotOptimal when a solve finds a better one at its own
+    weights: plans of large workflows are accepted with a proven gap.
     """
     search = _Search(problem=problem, plan=plan, deadline=timer() + time_limit_s, timer=timer)
     optimal = search.is_optimal()
@@ -108,11 +113,11 @@ class _Search:
     timer: Timer
 
     def is_optimal(self) -> bool:
-        """Whether the plan is proved optimal. Raises ValueError when it is not, or is not one of this problem."""
+        """Whether the plan is proved optimal. Raises NotOptimal; ValueError when it is not one of this problem."""
         level = self.plan.level
         own, best = _objective(self.problem, level, self.plan), self._solve("level", level)
         if best is not None and _objective(self.problem, level, best) > own + TIE:
-            raise ValueError("the plan is not optimal at its own weights: compile it again, then ask for ranges")
+            raise NotOptimal("the plan is not optimal at its own weights: compile it again, then ask for ranges")
         return best is not None and best.gap == 0
 
     def range(self, parameter: Parameter, *, optimal: bool) -> Range:

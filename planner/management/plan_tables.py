@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from planner.compiler.explain import Explanation, NodeExplanation
@@ -154,7 +155,8 @@ def _seconds(change: float) -> str:
 
 
 def _table(title: str, columns: Sequence[str], caption: str | None = None) -> Table:
-    table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, pad_edge=False, min_width=len(title))
+    # A workflow's name may hold what rich takes for markup; node ids and the names of a fleet cannot.
+    table = Table(title=escape(title), caption=caption, box=box.SIMPLE_HEAD, pad_edge=False, min_width=len(title))
     for name in columns:
         left = name in LEFT or name.startswith("variant ")
         table.add_column(name, justify="left" if left else "right", overflow="fold")

@@ -17,11 +17,11 @@ TEXT = "limits"
 MOST_CHARACTERS = 4000
 _DIGITS = 4
 _FIELDS = (
-    ("max_cost", "Cost", "at most, relative", "any"),
-    ("max_makespan_s", "Makespan", "at most, seconds", "any"),
-    ("max_calls", "Calls", "at most", "1"),
-    ("max_tokens", "Tokens", "at most, expected", "any"),
-    ("min_quality", "Est. quality", "at least, 0 to 1", "any"),
+    ("max_cost", "Cost ≤", "Expected cost of the whole plan, relative", "any"),
+    ("max_makespan_s", "Makespan ≤ s", "Predicted seconds without queueing", "any"),
+    ("max_calls", "Calls ≤", "Calls when every conditional stage runs", "1"),
+    ("max_tokens", "Tokens ≤", "Expected tokens of the whole plan", "any"),
+    ("min_quality", "Quality ≥", "Estimated quality of the plan, a surrogate between 0 and 1", "any"),
 )
 FIELD_NAMES = tuple(name for name, *_ in _FIELDS)
 
@@ -32,7 +32,7 @@ class LimitField:
 
     name: str
     words: str
-    unit: str
+    meaning: str
     step: str
     value: str
 
@@ -51,8 +51,8 @@ class LimitForm:
 def limit_form(query: Mapping[str, str]) -> LimitForm:
     return LimitForm(
         fields=tuple(
-            LimitField(name=name, words=words, unit=unit, step=step, value=query.get(name, "").strip()[:40])
-            for name, words, unit, step in _FIELDS
+            LimitField(name=name, words=words, meaning=meaning, step=step, value=query.get(name, "").strip()[:40])
+            for name, words, meaning, step in _FIELDS
         ),
         text=query.get(TEXT, "")[:MOST_CHARACTERS],
     )
@@ -65,10 +65,25 @@ def limits_of(query: Mapping[str, str]) -> Limits:
         raise OptionsInvalid({f"limits.{TEXT}": f"at most {MOST_CHARACTERS} characters, got {len(given)}"})
     texts = [f"{name}={value}" for name in FIELD_NAMES if (value := query.get(name, "").strip())]
     texts += [line.strip() for line in given.splitlines() if line.strip()]
-    try:
-        return parse_limits(texts)
-    except LimitsInvalid as error:
-        raise OptionsInvalid({f"limits.{name}": text for name, text in error.problems.items()}) from error
+    problems: dict[str, str] = {}
+    while True:
+        try:
+            found = parse_limits(texts)
+            break
+        except LimitsInvalid as error:
+            # What cannot be read hides what is wrong with the others: they are looked at without it.
+            problems |= error.problems
+            texts, before = [text for text in texts if not _is_named(text, error.problems)], texts
+            if len(texts) == len(before):
+                break
+    if problems:
+        raise OptionsInvalid({f"limits.{name}": text for name, text in problems.items()})
+    return found
+
+
+def _is_named(text: str, problems: Mapping[str, str]) -> bool:
+    name = text.rpartition("=")[0]
+    return any(found in problems for found in (text[:60], name, name[:60], name.partition(".")[0][:60]))
 
 
 def limits_query(limits: Limits) -> dict[str, str]:

@@ -69,11 +69,15 @@ class RangeView:
         return self.high.place - self.low.place
 
     @property
+    def fades(self) -> bool:
+        """Whether the range goes on beyond the bar."""
+        return self.high.open and self.parameter != "effort"
+
+    @property
     def sentence(self) -> str:
         """The range in words, for those who do not see the bar."""
-        low = "0" if self.low.open else self.low.at
-        high = "any value searched" if self.high.open else self.high.at
-        return f"{self.words} is {self.value}; the plan stays optimal from {low} to {high}"
+        proved = "" if self.proved else ", not proved"
+        return f"{self.words} is {self.value}; the plan stays optimal from {self.low.at} to {self.high.at}{proved}"
 
 
 def range_views(ranges: Sequence[Range], plan: Plan, workflow: Workflow, *, priced: bool) -> tuple[RangeView, ...]:

@@ -80,14 +80,14 @@ def trust_view(found: Stability, workflow: Workflow) -> TrustView:
         cells=tuple(map(_cell_row, found.cells)),
         cells_used=found.cells_used,
         advice=found.advice,
-        unfinished=". ".join(_unfinished(found)),
+        unfinished="; ".join(_unfinished(found)),
     )
 
 
 def _unfinished(found: Stability) -> Sequence[str]:
     said = []
     if found.draws < found.draws_asked:
-        said.append(f"The time limit left {found.draws} of {found.draws_asked} draws")
+        said.append(f"the time limit left {found.draws} of {found.draws_asked} draws")
     if found.cells_settled < found.cells_used:
         said.append(f"{found.cells_settled} of {found.cells_used} cells were examined in time")
     if found.unproved:

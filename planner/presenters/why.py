@@ -15,6 +15,7 @@ from planner.presenters.plans import ImplementationView, change, implementation_
 
 PAGE_SIZE = 10
 """Alternatives of one node that are shown at once."""
+_TIE = 1e-9
 _TERM_WORDS = {"log_quality": "log quality", "gpu": "GPU"}
 
 
@@ -44,10 +45,11 @@ class AlternativeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationText:
-    """What a node's verification adds; `seconds` sets the node's own seconds against those of the makespan."""
+    """What a node's verification adds: to the node itself, and how much of it reaches the makespan."""
 
     plain: str
-    seconds: str
+    node: str
+    makespan: str
     quality: str
     cost: str
     free: bool
@@ -55,7 +57,10 @@ class VerificationText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyRow:
-    """One LLM node; `others` is how many other implementations are legal."""
+    """One LLM node; `others` is how many other implementations are legal, `plain` whether it runs without a policy.
+
+    No `verification` though it is not plain: no cheaper policy is legal there.
+    """
 
     node: str
     title: str
@@ -65,6 +70,7 @@ class WhyRow:
     slack: str
     best: AlternativeRow | None
     others: int
+    plain: bool
     verification: VerificationText | None
 
 
@@ -78,10 +84,11 @@ class PathStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanVerificationText:
-    """What all verification of a plan adds; `makespans` names both makespans."""
+    """What all verification of a plan adds; `together` sums the nodes' seconds, `makespans` names both makespans."""
 
     nodes: int
-    seconds: str
+    together: str
+    makespan: str
     makespans: str
     quality: str
     cost: str
@@ -89,7 +96,10 @@ class PlanVerificationText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyView:
-    """`marks` is what js/insights.js writes into the graph: the nodes without slack and the edges of the path."""
+    """`marks` is what js/insights.js writes into the graph: the nodes without slack and the edges of the path.
+
+    Of the best alternatives with a better objective, `ruled_out` break a cap; `better` do not: the plan is not optimal.
+    """
 
     rows: tuple[WhyRow, ...]
     terms: tuple[str, ...]
@@ -97,6 +107,7 @@ class WhyView:
     critical: int
     makespan: str
     verification: PlanVerificationText | None
+    ruled_out: int
     better: int
     marks: Mapping[str, object]
 
@@ -104,6 +115,7 @@ class WhyView:
 def why_view(explanation: Explanation, plan: Plan, workflow: Workflow) -> WhyView:
     path = explanation.critical_path
     rows = tuple(_row(node, workflow, tuple(explanation.terms)) for node in explanation.nodes)
+    leading = [node.best for node in explanation.nodes if node.best is not None and node.best.objective > _TIE]
     return WhyView(
         rows=rows,
         terms=term_words(explanation),
@@ -111,7 +123,8 @@ def why_view(explanation: Explanation, plan: Plan, workflow: Workflow) -> WhyVie
         critical=len(explanation.critical),
         makespan=seconds(explanation.makespan_s),
         verification=_plan_verification(explanation),
-        better=sum(node.best is not None and node.best.objective > 0 for node in explanation.nodes),
+        ruled_out=sum(bool(best.breaks) for best in leading),
+        better=sum(not best.breaks for best in leading),
         marks={"nodes": list(explanation.critical), "edges": [list(edge) for edge in pairwise(path)]},
     )
 
@@ -131,6 +144,7 @@ def _row(node: NodeExplanation, workflow: Workflow, terms: Sequence[str]) -> Why
         slack=seconds(node.slack_s),
         best=alternative_row(node.best, terms) if node.best else None,
         others=len(node.alternatives) - 1,
+        plain=node.chosen.policy == "none",
         verification=_verification(node.verification) if node.verification else None,
     )
 
@@ -229,9 +243,11 @@ def _surrogates(problem: PlanningProblem, node: NodeExplanation) -> tuple[float 
 
 
 def _verification(added: Verification) -> VerificationText:
+    node, makespan = added_seconds(added.node_s, added.makespan_s)
     return VerificationText(
         plain=implementation_view(added.plain).full,
-        seconds=added_seconds(added.node_s, added.makespan_s),
+        node=node,
+        makespan=makespan,
         quality=change(added.estimated_quality, quality),
         cost=change(added.cost, compact),
         free=abs(added.makespan_s) < 1e-9 < added.node_s,
@@ -244,17 +260,19 @@ def _plan_verification(explanation: Explanation) -> PlanVerificationText | None:
     if not whole.nodes:
         return None
     node_s = sum(node.verification.node_s for node in explanation.nodes if node.verification)
+    together, makespan = added_seconds(node_s, whole.makespan_s)
     return PlanVerificationText(
         nodes=len(whole.nodes),
-        seconds=added_seconds(node_s, whole.makespan_s, on="on the nodes together"),
+        together=together,
+        makespan=makespan,
         makespans=f"{seconds(whole.without_makespan_s)} without, {seconds(explanation.makespan_s)} with it",
         quality=change(whole.estimated_quality, quality),
         cost=change(whole.cost, compact),
     )
 
 
-def added_seconds(node_s: float, makespan_s: float, *, on: str = "on the node") -> str:
-    """`+3.0 s on the node, +0.0 s on the makespan`: both in the unit of the larger one, so that they compare."""
+def added_seconds(node_s: float, makespan_s: float) -> tuple[str, str]:
+    """`+3.0 s` and `+0.0 s`: both in the unit of the larger one, so that they compare."""
     size = max(abs(node_s), abs(makespan_s))
     unit, scale, digits = ("s", 1.0, 1) if size >= 0.9995 else ("ms", 1000.0, 0)
 
@@ -262,4 +280,4 @@ def added_seconds(node_s: float, makespan_s: float, *, on: str = "on the node") 
         rounded = round(value * scale, digits)
         return f"{'−' if rounded < 0 else '+'}{abs(rounded):.{digits}f} {unit}"
 
-    return f"{written(node_s)} {on}, {written(makespan_s)} on the makespan"
+    return written(node_s), written(makespan_s)

@@ -19,9 +19,10 @@ from planner.charts import front_chart
 from planner.compiler.pareto import Axis
 from planner.compiler.plan import Bundle, Plan
 from planner.compiler.workflow import Workflow
-from planner.insights import Outdated, explanation_of, front_of, planned, ranges_of, stability_of
+from planner.errors import Busy, NoActiveProfiles, NoAnswer, Outdated
+from planner.insights import explanation_of, front_of, planned, ranges_of, stability_of
 from planner.models import PlanBundle, WorkflowVersion
-from planner.presenters.plans import variant_name
+from planner.presenters.plans import level_word, variant_name
 from planner.presenters.ranges import range_views
 from planner.presenters.trust import trust_view
 from planner.presenters.why import alternatives_page, why_view
@@ -56,6 +57,7 @@ class Question:
             "bundle": self.bundle,
             "index": self.index,
             "variant": variant_name(self.index),
+            "level": f"{level_word(self.value).lower()} {self.plan.level:g}",
             "coupled": self.coupled,
             **further,
         }
@@ -73,7 +75,7 @@ def bound(bundle: PlanBundle, version: WorkflowVersion) -> Bundle:
 
 
 def _about_a_plan(answer: Answer) -> Callable[[HttpRequest, int, int], HttpResponse]:
-    """A view of the question; an outdated plan has one answer, whatever was asked."""
+    """A view of the question; where it has no answer, the fragment says why and what to do."""
 
     @login_required
     @require_GET
@@ -84,13 +86,12 @@ def _about_a_plan(answer: Answer) -> Callable[[HttpRequest, int, int], HttpRespo
         index = _number(request, "variant", 0)
         if not 0 <= index < len(value.variants):
             raise Http404("There is no such variant.")
-        question = Question(
-            version=version, bundle=bundle, workflow=workflow_value(version), value=value, index=index
-        )
+        question = Question(version=version, bundle=bundle, workflow=workflow_value(version), value=value, index=index)
         try:
             return answer(request, question)
-        except Outdated as error:
-            return render(request, "planner/_outdated.html", question.context(reason=error))
+        except (NoAnswer, NoActiveProfiles) as error:
+            again = {Outdated: "compile", Busy: "ask"}.get(type(error), "")
+            return render(request, "planner/_no_answer.html", {"reason": str(error), "again": again})
 
     return cast("Callable[[HttpRequest, int, int], HttpResponse]", view)
 

@@ -176,6 +176,8 @@ def again(request: HttpRequest, run_id: str) -> HttpResponse:
             deadline_s=run.deadline_s,
             effort=run.effort,
             weights=run.weights or None,
+            bundle=run.bundle_kind,
+            limits=run.limits,
             controller=run.controller,
             source="page",
         )

@@ -8,7 +8,7 @@
 
   const find = (root, node) => root.querySelector(`.dag-node[data-node="${CSS.escape(node)}"]`);
 
-  function setNode(root, node, { state, badge, model, locked, reassigned } = {}) {
+  function setNode(root, node, { state, badge, model, locked, reassigned, critical } = {}) {
     const group = find(root, node);
     if (!group) return;
     if (state !== undefined) {
@@ -21,6 +21,7 @@
     }
     if (locked !== undefined) group.dataset.locked = String(locked);
     if (reassigned !== undefined) group.dataset.reassigned = String(reassigned);
+    if (critical !== undefined) group.dataset.critical = String(critical);
     describe(group);
     colourEdges(root, node);
   }
@@ -34,9 +35,9 @@
   }
 
   function describe(group) {
-    const { name, state, locked, reassigned } = group.dataset;
+    const { name, state, locked, reassigned, critical } = group.dataset;
     const badge = group.querySelector(".badge-text")?.textContent;
-    const words = [name, badge, state, locked === "true" && "committed to its binding", reassigned === "true" && "reassigned by a switch"];
+    const words = [name, badge, state, locked === "true" && "committed to its binding", reassigned === "true" && "reassigned by a switch", critical === "true" && "on a critical path"];
     group.setAttribute("aria-label", words.filter(Boolean).join(", "));
   }
 

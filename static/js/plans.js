@@ -1,12 +1,26 @@
-// The plans of a workflow page: presets set the sliders, a variant's badges go into the DAG, nodes lead to their row.
+// The plans of a workflow page: presets set the sliders, limits are sent when they are complete, a variant's badges go
+// into the DAG. Event "variant:show" (detail.index) says which variant the page is about.
 (() => {
   const form = document.getElementById("plan-form");
   const dag = document.querySelector("#workflow-dag .dag");
+  const limits = document.getElementById("limits");
   let shown = 0;
+  let sent = "";
 
   function badges() {
     const block = document.getElementById("plan-badges");
     return block ? JSON.parse(block.textContent).variants : [];
+  }
+
+  // Without a plan the graph shows none.
+  function showNone() {
+    dag?.querySelectorAll('.dag-node[data-kind="llm"]').forEach((group) => {
+      window.dyserve.dag.setNode(dag, group.dataset.node, { badge: "", model: "none" });
+      group.dataset.changed = "false";
+    });
+    const caption = document.getElementById("dag-caption");
+    if (caption) caption.textContent = "no plan";
+    document.dispatchEvent(new CustomEvent("variant:show", { detail: { index: shown } }));
   }
 
   function showVariant(index) {
@@ -29,6 +43,7 @@
       const changed = Object.values(variants[shown]).filter((node) => node.changed).length;
       caption.textContent = shown === 0 ? "showing π(0)" : `showing π(${shown}), ${changed} of ${Object.keys(variants[shown]).length} nodes differ from π(0)`;
     }
+    document.dispatchEvent(new CustomEvent("variant:show", { detail: { index: shown } }));
   }
 
   function setSliders(values) {
@@ -50,6 +65,51 @@
     });
   }
 
+  // Half a limit means nothing: limits are sent on Enter and when a field is left, not while they are typed.
+  const limitValues = () => [...limits.querySelectorAll("input, textarea")].map((field) => field.value.trim()).join("\n\n");
+
+  function sendLimits() {
+    if (limitValues() === sent) return;
+    sent = limitValues();
+    htmx.trigger(form, "recompile");
+  }
+
+  function nameOf(line) {
+    return line.slice(0, Math.max(0, line.lastIndexOf("="))).trim();
+  }
+
+  // Puts a limit where it was given, in its field or in its line of the text; an empty value takes it away.
+  function fill(name, value) {
+    const field = form.elements[name];
+    const text = form.elements.limits;
+    const lines = text.value.split(/\r?\n/);
+    const place = lines.findIndex((line) => nameOf(line) === name);
+    limits.open = true;
+    if (place >= 0) {
+      lines.splice(place, 1, ...(value ? [`${name}=${value}`] : []));
+      text.value = lines.join("\n");
+    } else if (field) field.value = value;
+    else if (value) text.value = [...lines.filter((line) => line.trim()), `${name}=${value}`].join("\n");
+    sendLimits();
+    (place < 0 && field ? field : text).focus();
+  }
+
+  function clearLimits() {
+    limits.querySelectorAll("input, textarea").forEach((field) => { field.value = ""; });
+    sendLimits();
+  }
+
+  function markErrors() {
+    document.querySelectorAll("[data-error-for]").forEach((box) => {
+      const field = form.elements[box.dataset.errorFor];
+      if (!field) return;
+      if (box.textContent) {
+        field.setAttribute("aria-invalid", "true");
+        limits.open = true;
+      } else field.removeAttribute("aria-invalid");
+    });
+  }
+
   document.addEventListener("click", (event) => {
     const target = event.target instanceof Element ? event.target : null;
     const preset = target?.closest("[data-preset]");
@@ -59,18 +119,26 @@
     }
     const button = target?.closest("[data-show-variant]");
     if (button) showVariant(Number(button.dataset.showVariant));
+    const filled = target?.closest("[data-fill]");
+    if (filled) fill(filled.dataset.fill, filled.dataset.value);
+    if (target?.closest("[data-clear-limits]")) clearLimits();
+    if (target?.closest("[data-recompile]")) htmx.trigger(form, "recompile");
   });
   form?.addEventListener("input", markPreset);
-
-  document.addEventListener("dag:select", (event) => {
-    const row = document.querySelector(`[data-why="${CSS.escape(event.detail.node)}"]`);
-    if (!row) return;
-    document.querySelectorAll("[data-why][aria-selected]").forEach((other) => other.removeAttribute("aria-selected"));
-    row.setAttribute("aria-selected", "true");
-    row.scrollIntoView({ block: "center", behavior: "smooth" });
+  form?.addEventListener("submit", (event) => {
+    event.preventDefault();
+    sendLimits();
   });
+  if (limits) {
+    sent = limitValues();
+    limits.addEventListener("input", (event) => event.stopPropagation());
+    limits.addEventListener("change", sendLimits);
+  }
 
   document.addEventListener("htmx:afterSettle", (event) => {
-    if (event.detail.target?.id === "plans") showVariant(shown);
+    if (event.detail.target?.id !== "plans") return;
+    markErrors();
+    if (badges().length) showVariant(shown);
+    else showNone();
   });
 })();

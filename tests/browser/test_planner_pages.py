@@ -260,6 +260,148 @@ def test_the_graph_zooms_to_fit(page: Page, workflow: str) -> None:
     assert larger["width"] > width["width"] >= fitted["width"]
 
 
+# --- Why this plan ---------------------------------------------------------------------------------------------------
+
+
+def _asked(page: Page) -> list[str]:
+    """Every request for a part, as it is sent."""
+    found: list[str] = []
+    parts = re.compile(r"/plans/\d+/(why|alternatives|ranges|front|stability)/")
+    page.on("request", lambda request: found.append(request.url) if parts.search(request.url) else None)
+    return found
+
+
+def test_the_critical_path_is_listed_and_marked_in_the_graph(page: Page, workflow: str) -> None:
+    expect(page.locator('.dag-node[data-critical="true"]')).to_have_count(2)
+    expect(page.locator('.dag-edge[data-critical="true"]')).to_have_count(1)
+    expect(page.locator('.dag-node[data-node="first"]')).to_have_attribute("aria-label", re.compile("critical path"))
+    page.locator("#why .path").get_by_role("button", name="second").click()
+    expect(page.locator('[data-why="second"]')).to_have_attribute("aria-selected", "true")
+    expect(page.locator("#why")).to_contain_text("on the makespan")
+
+
+def test_every_alternative_of_a_node_unfolds_page_by_page(page: Page, workflow: str) -> None:
+    button = page.get_by_role("button", name="alternatives of First")
+    button.press("Enter")
+
+    expect(button).to_have_attribute("aria-expanded", "true")
+    part = page.locator(".alternatives")
+    expect(part.locator("tbody tr")).to_have_count(10)
+    expect(part.locator('tr[aria-selected="true"]')).to_contain_text("planned")
+    part.get_by_role("button", name="Worse").click()
+    expect(part).to_contain_text("11–")
+    button.press("Enter")
+    expect(part).to_be_hidden()
+
+
+def test_parts_load_once_when_they_are_looked_at(page: Page, workflow: str) -> None:
+    asked = _asked(page)
+    page.get_by_role("tab", name="Prices").focus()
+    page.keyboard.press("ArrowRight")
+
+    expect(page.get_by_role("tab", name="Sensitivity")).to_be_focused()
+    expect(page.locator("#ranges .range")).to_have_count(3)
+    assert ["/ranges/" in url for url in asked] == [True]
+    page.keyboard.press("ArrowRight")
+    for chart in ("front-makespan", "front-cost"):
+        expect(page.locator(f"#{chart} .main-svg").first).to_be_visible()
+        page.locator(f"#{chart}").get_by_text("Table").click()
+        expect(page.locator(f"#{chart} tbody tr").first).to_contain_text("π(0)")
+    page.keyboard.press("Shift+Tab")
+    page.get_by_role("tab", name="Stability").click()
+    expect(page.locator("#stability")).to_contain_text("Plan stays optimal")
+    page.get_by_role("tab", name="Sensitivity").click()
+    expect(page.locator("#ranges .range").first).to_be_visible()
+    assert len(asked) == 4
+
+
+def test_another_variant_is_explained_and_shown_together(page: Page, workflow: str) -> None:
+    page.get_by_role("tab", name="Sensitivity").click()
+    expect(page.locator("#ranges")).to_contain_text("π(0) stays the best plan")
+
+    page.locator("#insight-variants button").last.click()
+
+    name = page.locator("#insight-variants button").last.inner_text()
+    expect(page.locator("#ranges")).to_contain_text(f"{name} stays the best plan")
+    expect(page.locator("#dag-caption")).to_contain_text(f"showing {name}")
+    expect(page.locator("[data-variant-row]").last).to_have_attribute("aria-selected", "true")
+
+
+def test_a_part_that_fails_can_be_tried_again(chromium: Browser, site: Site, signed_in: Path, workflow: str) -> None:
+    """A window of its own: the browser logs what it could not load."""
+    window = open_window(chromium, site, signed_in, viewport={"width": 1440, "height": 900})
+    page = window.page
+    page.goto(workflow)
+    _prepared(page)
+    page.route("**/ranges/**", lambda route: route.fulfill(status=500, body="no"))
+
+    page.get_by_role("tab", name="Sensitivity").click()
+
+    expect(page.locator("#ranges")).to_contain_text("could not be loaded")
+    page.unroute("**/ranges/**")
+    page.locator("#ranges").get_by_role("button", name="Try again").click()
+    expect(page.locator("#ranges .range")).to_have_count(3)
+    window.context.close()
+
+
+# --- Kinds and limits ------------------------------------------------------------------------------------------------
+
+
+def _limit(page: Page, name: str, value: str) -> None:
+    """Fills a limit and leaves its field."""
+    limits = page.locator("#limits")
+    if limits.get_attribute("open") is None:
+        limits.locator("summary").click()
+    with page.expect_response(lambda response: "/plans/?" in response.url):
+        page.locator(f"#limit-{name}").fill(value)
+        page.locator(f"#limit-{name}").press("Tab")
+
+
+def test_limits_that_no_plan_keeps_are_relaxed_by_one_click(page: Page, workflow: str) -> None:
+    _limit(page, "min_quality", "0.7")
+    _prepared(page)
+    _limit(page, "max_cost", "1")
+
+    expect(page.get_by_text("No plan keeps these limits.")).to_be_visible()
+    expect(page.locator("#dag-caption")).to_have_text("no plan")
+    expect(page.locator('.dag-node[data-critical="true"]')).to_have_count(0)
+    page.get_by_role("button", name=re.compile("^Use .* for max_cost$")).click()
+
+    _prepared(page)
+    expect(page).to_have_url(re.compile(r"\?max_cost=[0-9.]+&min_quality=0.7$"))
+    assert float(page.locator("#limit-max_cost").input_value()) > 1
+    page.get_by_role("tab", name="Stability").click()
+    expect(page.get_by_text("Not for plans under caps")).to_be_visible()
+
+
+def test_what_is_wrong_with_a_limit_stands_beside_its_field_until_it_is_put_right(page: Page, workflow: str) -> None:
+    _limit(page, "limits", "pin.nobody=qwen3.5-9b")
+
+    field = page.locator("#limit-limits")
+    expect(page.locator("#error-limits")).to_contain_text("LLM nodes: first, second")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    _limit(page, "limits", "pin.first=qwen3.5-9b")
+
+    expect(page.locator("#error-limits")).to_be_empty()
+    expect(field).not_to_have_attribute("aria-invalid", "true")
+    _prepared(page)
+    expect(page.locator('[data-node="first"] .badge-text')).to_have_text(re.compile("^9B · "))
+    page.reload()
+    expect(field).to_have_value("pin.first=qwen3.5-9b")
+    _prepared(page)
+
+
+def test_a_priced_bundle_is_compiled_and_explained(page: Page, workflow: str) -> None:
+    page.get_by_text("Priced", exact=True).click()
+
+    expect(page).to_have_url(re.compile(r"\?bundle=priced$"))
+    _prepared(page)
+    expect(page.get_by_role("columnheader", name="Price", exact=True)).to_be_visible()
+    expect(page.locator("#why thead")).to_contain_text("log quality")
+    page.get_by_role("tab", name="Sensitivity").click()
+    expect(page.locator("#ranges .range")).to_have_count(1)
+
+
 # --- The shell -------------------------------------------------------------------------------------------------------
 
 

@@ -72,7 +72,9 @@ def _undominated(values: Floats) -> npt.NDArray[np.bool_]:
     """Which labels stay, of labels in falling order of promise: no earlier one is at least as large in every value."""
     count, width = values.shape
     if width == 1:
-        return np.arange(count) == 0
+        first = np.zeros(count, dtype=np.bool_)
+        first[0] = True
+        return first
     if width == 2:
         return _stairs(values)
     alive = np.ones(count, dtype=np.bool_)

@@ -27,6 +27,9 @@ from planner.compiler.workflow import LlmNode
 
 SHARE = 0.25
 """Of the time left, what one question may take: with a hard one unanswered, the others still are."""
+GRACE_S = 1.0
+"""Past the deadline no solver searches any more, and past this nothing more is asked: each of hundreds of limits is a
+question, and each takes a model of the whole workflow."""
 LEAST_QUALITY = 1e-300
 """A plan whose estimated quality is below this counts as having none: hundreds of nodes come near it."""
 SHOWN_DIGITS = 4
@@ -38,7 +41,8 @@ def explained(coefficients: Coefficients, deadline: float) -> Infeasible:
 
     `conflicts` is one irreducible set, or a set that conflicts where the time did not suffice to shrink it.
     """
-    search = _Search(coefficients=_unrestricted(coefficients), deadline=deadline)
+    end = max(deadline, time.perf_counter()) + GRACE_S
+    search = _Search(coefficients=_unrestricted(coefficients), deadline=deadline, end=end)
     caps = (*_pins_as_caps(search.coefficients), *caps_of(search.coefficients))
     if not caps:
         return NO_PLAN
@@ -47,7 +51,7 @@ def explained(coefficients: Coefficients, deadline: float) -> Infeasible:
     others = [cap for cap in caps if cap not in conflicting]
     said = " and ".join(f"{conflict.limit}={_number(conflict.asked)}" for conflict in conflicts)
     reasons = [f"no plan keeps {said}", *(conflict.text for conflict in conflicts)]
-    if others and search.conflicting(others):
+    if others and not search.late and search.conflicting(others):
         reasons.append("the other limits conflict with each other as well")
     return Infeasible(reasons=tuple(reasons), conflicts=conflicts)
 
@@ -58,12 +62,17 @@ class _Search:
 
     coefficients: Coefficients
     deadline: float
+    end: float
+
+    @property
+    def late(self) -> bool:
+        return time.perf_counter() > self.end
 
     def irreducible(self, caps: Sequence[Cap]) -> list[Cap]:
         """A part of conflicting caps that conflicts; leaving out any one of it was seen to help, time permitting."""
         kept = list(caps)
         blocks = [list(caps)]
-        while blocks:
+        while blocks and not self.late:
             block = blocks.pop()
             rest = [cap for cap in kept if cap not in block]
             if rest and self.conflicting(rest):
@@ -120,6 +129,8 @@ class _Search:
         until = self._until()
         if not others:
             return least(self.coefficients, cap), True
+        if self.late:
+            return None
         # A quality of 0 has no logarithm: first the plans that have some.
         kept = [*others, replace(cap, room=-math.log(LEAST_QUALITY))] if cap.logarithmic else list(others)
         possible, coupled = self._possible(kept)

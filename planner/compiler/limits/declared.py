@@ -132,7 +132,7 @@ def parse_limits(texts: Iterable[str]) -> Limits:
         name, equals, value = text.rpartition("=")
         kind, dot, key = name.partition(".")
         target = data.setdefault(kind, {}) if dot else data
-        if not equals or not name:
+        if not equals or not kind or (dot and not key):
             problems[text[:60]] = "write NAME=VALUE, for example max_cost=1.5 or pin.NODE=MODEL/POLICY"
         elif not isinstance(target, dict) or (key or kind) in target:
             problems[name[:60]] = "is given twice; list patterns in one limit, separated by commas"
@@ -186,8 +186,10 @@ def _wrong(name: str, value: Any) -> str:
     kind = name.partition(".")[0]
     if kind in _BY_NODE:
         return _wrong_patterns(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MOST:
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return f"must be a finite number, got {value!r:.60}"
+    if not abs(value) <= MOST:
+        return f"must be a finite number, at most {MOST:.2g}"
     if value < 0 or (kind == "min_quality" and value > 1):
         return f"must {'lie between 0 and 1' if kind == 'min_quality' else 'not be negative'}, got {value:g}"
     return f"counts calls: give a whole number, got {value:g}" if kind in _WHOLE and value != int(value) else ""

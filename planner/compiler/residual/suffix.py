@@ -232,7 +232,9 @@ def compile_residual_bundle(
     for level in ordered[len(variants) :]:
         plan = compile_residual(residual, level, time_limit_s=time_limit_s, timer=timer)
         if isinstance(plan, Infeasible):
-            return plan
+            if plan.proved or not variants:
+                return plan
+            continue  # none found in time: limits are those of every level, and the variants before keep them
         if all(plan.assignment != other.assignment for other in variants):
             variants.append(plan)
     key = residual_key(residual, ordered)

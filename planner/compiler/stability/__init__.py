@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from planner.compiler.stability.report import NodeStability, Share, Stability, stability
+from planner.compiler.stability.report import DEFAULT_DRAWS, NodeStability, Share, Stability, stability
 
-__all__ = ["NodeStability", "Share", "Stability", "stability"]
+__all__ = ["DEFAULT_DRAWS", "NodeStability", "Share", "Stability", "stability"]

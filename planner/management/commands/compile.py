@@ -16,6 +16,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
+from rich.console import Console
 
 from fleet.demo import demo_catalog
 from planner.compiler.bundle import compile_bundle
@@ -25,7 +26,7 @@ from planner.compiler.pareto import Front, pareto_front
 from planner.compiler.plan import Bundle, Infeasible, Plan
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.profile import ProfileSet
-from planner.compiler.sensitivity import Range, sensitivity
+from planner.compiler.sensitivity import NotOptimal, Range, sensitivity
 from planner.compiler.stability import Stability, stability
 from planner.data import load_profiles
 from planner.errors import NoActiveProfiles, OptionsInvalid
@@ -37,6 +38,8 @@ from planner.options import KINDS, PlanOptions
 from planner.selectors import active_profiles, chosen_problem
 
 ILLUSTRATIVE = "profiles are illustrative, not measured; the fleet is emulated"
+NO_RANGES = "no ranges: the plan was accepted with a proven gap, and a better one exists at its own weights"
+NO_STABILITY = "no stability: a redraw of the profiles does not keep caps on the whole plan; ask without them"
 ALTERNATIVES = 5
 """Alternatives a node in JSON; the planned one always is among them."""
 POINTS = 50
@@ -44,17 +47,20 @@ POINTS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """Everything that `--explain` adds, about pi(0). No `stability` under caps on the whole plan."""
+    """Everything that `--explain` adds, about pi(0). No `stability` under caps on the whole plan.
+
+    `ranges`: None for a plan that is not the best one; those of large workflows are accepted with a proven gap.
+    """
 
     explanation: Explanation
-    ranges: tuple[Range, ...]
+    ranges: tuple[Range, ...] | None
     fronts: tuple[Front, ...]
     stability: Stability | None
 
     def to_json(self) -> dict[str, Any]:
         return {
             "explanation": self.explanation.to_json(ALTERNATIVES),
-            "sensitivity": [found.to_json() for found in self.ranges],
+            "sensitivity": None if self.ranges is None else [found.to_json() for found in self.ranges],
             "fronts": [front.to_json(POINTS) for front in self.fronts],
             "stability": self.stability.to_json() if self.stability else None,
         }
@@ -102,11 +108,7 @@ class Command(BaseCommand):
         for table in plan_tables.of_bundle(workflow, bundle):
             console.print(table)
         if explained is not None:
-            for table in plan_tables.of_explanation(explained.explanation, explained.ranges, explained.fronts):
-                console.print(table)
-            if explained.stability is not None:
-                console.print(plan_tables.of_stability(explained.stability))
-                console.print(explained.stability.advice, markup=False)
+            _print_explained(console, explained)
         if profiles.illustrative:
             console.print(ILLUSTRATIVE, style="dim", markup=False)
         if options["json"]:
@@ -163,13 +165,34 @@ def _profiles() -> ProfileSet:
 
 
 def _explained(problem: PlanningProblem, plan: Plan) -> Explained:
-    fronts = (pareto_front(problem, axis, plan=plan) for axis in ("makespan_s", "cost"))
+    """Each question but the first takes up to the time limit of a solve, which many nodes use up."""
+    limit_s = settings.COMPILE_TIME_LIMIT_S
+    fronts = (pareto_front(problem, axis, plan=plan, time_limit_s=limit_s) for axis in ("makespan_s", "cost"))
     return Explained(
         explanation=explain_plan(problem, plan),
-        ranges=sensitivity(problem, plan),
+        ranges=_ranges(problem, plan, limit_s),
         fronts=tuple(front for front in fronts if isinstance(front, Front)),
-        stability=None if problem.limits.coupled else stability(problem, plan),
+        stability=None if problem.limits.coupled else stability(problem, plan, time_limit_s=limit_s),
     )
+
+
+def _ranges(problem: PlanningProblem, plan: Plan, limit_s: float) -> tuple[Range, ...] | None:
+    try:
+        return sensitivity(problem, plan, time_limit_s=limit_s)
+    except NotOptimal:
+        return None
+
+
+def _print_explained(console: Console, explained: Explained) -> None:
+    for table in plan_tables.of_explanation(explained.explanation, explained.ranges or (), explained.fronts):
+        console.print(table)
+    if explained.ranges is None:
+        console.print(NO_RANGES, markup=False)
+    if explained.stability is None:
+        console.print(NO_STABILITY, markup=False)
+    else:
+        console.print(plan_tables.of_stability(explained.stability))
+        console.print(explained.stability.advice, markup=False)
 
 
 def _report(problem: PlanningProblem, bundle: Bundle, explained: Explained | None) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from planner.compiler.bundle import (
     to_positions,
 )
 from planner.compiler.certificate import verify_plan
-from planner.compiler.plan import Plan
+from planner.compiler.limits import Limits
+from planner.compiler.plan import Infeasible, Plan
 from planner.compiler.pricing import PRICE_LEVELS, fleet_pricing
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.solve import compile_plan
@@ -28,7 +29,9 @@ from tests.planner.compiler.cases import (
     JSON_OUTPUT,
     LARGE,
     MIDDLE,
+    bundled,
     h200_catalog,
+    linked_problem,
     llm,
     pair,
     planned,
@@ -207,3 +210,17 @@ def test_negative_weights_are_refused() -> None:
         Weights(lambda_l=-0.1)
     with pytest.raises(ValueError, match="beta"):
         Weights(beta=float("nan"))
+
+
+def test_a_level_without_a_plan_in_time_does_not_lose_the_plan_of_another_one() -> None:
+    """Limits hold at every level alike, so pi(0) keeps them at each; only with none at all there is no bundle."""
+    free = linked_problem(12)
+    best = planned(compile_plan(free, 0.0))
+    caps = Limits(max_cost=0.8 * best.cost, min_quality=0.95 * best.estimated_quality, max_makespan_s=best.makespan_s)
+    limited = replace(free, limits=caps)
+    first = planned(compile_plan(limited, 0.0))
+    hurried = compile_plan(limited, 1.5, time_limit_s=0.0)
+    assert isinstance(hurried, Infeasible)
+    assert not hurried.proved
+    assert bundled(compile_bundle(limited, [0.0, 1.5], first=first, time_limit_s=0.0)).variants == (first,)
+    assert isinstance(compile_bundle(limited, [0.0, 1.5], time_limit_s=0.0), Infeasible)

@@ -203,6 +203,15 @@ def test_without_time_the_conflict_is_unproved_or_less_precise_and_never_wrong()
             assert (conflict.needed >= exact[conflict.limit]) == (conflict.limit == "max_cost")  # type: ignore[operator]
 
 
+def test_past_the_grace_nothing_more_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conflicts, "GRACE_S", -3600.0)
+    limits = Limits(max_cost=6.0, min_quality=0.9, max_tokens=1e6, pinned={"a": (LARGE,)})
+    problem = replace(costly_or_good(), limits=limits)
+    result = conflicts.explained(coefficients_of(problem), time.perf_counter())
+    assert {c.limit: c.needed for c in result.conflicts} == dict.fromkeys(limits.values())
+    assert result.proved
+
+
 def test_hundreds_of_pins_are_left_out_in_halves() -> None:
     """Two hundred nodes in a row, each pinned: one of them alone is too dear."""
     nodes = [llm(f"n{i}") for i in range(200)]

@@ -41,6 +41,8 @@ NAN, INFINITE = float("nan"), float("inf")
         ({"max_makespan_s": "5"}, "max_makespan_s", "finite number, got '5'"),
         ({"max_calls": True}, "max_calls", "finite number, got True"),
         ({"max_calls": 2.5}, "max_calls", "whole number"),
+        ({"max_calls": 10**400}, "max_calls", "finite number, at most 1.8e+308"),
+        ({"max_cost": -(10**5000)}, "max_cost", "finite number, at most 1.8e+308"),
         ({"min_quality": 1.1}, "min_quality", "between 0 and 1"),
         ({"min_quality": -0.1}, "min_quality", "between 0 and 1"),
         ({"max_model_work_s": {LARGE: -2}}, f"work_s.{LARGE}", "must not be negative"),
@@ -128,6 +130,9 @@ def test_json_and_command_line_say_the_same() -> None:
         (["max_cost.a=3"], "max_cost", "finite number"),
         (["pin.a=m,,n"], "pin.a", "'' is no pattern"),
         (["calls.m=1.5"], "calls.m", "whole number"),
+        (["calls.=3"], "calls.=3", "write NAME=VALUE"),
+        (["pin.=m"], "pin.=m", "write NAME=VALUE"),
+        ([".a=m"], ".a=m", "write NAME=VALUE"),
     ],
 )
 def test_a_wrong_text_is_named_with_a_remedy(texts: list[str], name: str, message: str) -> None:

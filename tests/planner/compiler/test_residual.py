@@ -36,6 +36,7 @@ from tests.planner.compiler.cases import (
     bundled,
     coefficients_of,
     h200_catalog,
+    linked_problem,
     llm,
     pair,
     planned,
@@ -491,3 +492,15 @@ def test_plans_within_what_remains_of_a_cap_are_the_best_of_those(
         assert best is not None
         assert plan.objective == pytest.approx(best, abs=1e-7)
         assert verify_residual(capped, plan) == ()
+
+
+def test_a_level_without_a_plan_in_time_does_not_lose_the_plan_of_another_one() -> None:
+    free = linked_problem(12)
+    best = planned(compile_plan(free, 0.0))
+    caps = Limits(max_cost=0.8 * best.cost, min_quality=0.95 * best.estimated_quality, max_makespan_s=best.makespan_s)
+    residual = ResidualProblem(admission=replace(free, limits=caps), settled=Settled())
+    first = planned(compile_residual(residual, 0.0))
+    assert isinstance(compile_residual(residual, 1.5, time_limit_s=0.0), Infeasible)
+    hurried = compile_residual_bundle(residual, [0.0, 1.5], first=first, time_limit_s=0.0)
+    assert bundled(hurried).variants == (first,)
+    assert isinstance(compile_residual_bundle(residual, [0.0, 1.5], time_limit_s=0.0), Infeasible)

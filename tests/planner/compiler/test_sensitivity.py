@@ -15,7 +15,7 @@ from planner.compiler.limits import Limits
 from planner.compiler.plan import Plan
 from planner.compiler.pricing import Pricing
 from planner.compiler.problem import PlanningProblem
-from planner.compiler.sensitivity import SPANS, End, Parameter, Range, sensitivity
+from planner.compiler.sensitivity import SPANS, End, NotOptimal, Parameter, Range, sensitivity
 from planner.compiler.solve import compile_plan
 from planner.compiler.weights import Weights
 from tests.planner.compiler.cases import (
@@ -203,7 +203,7 @@ def test_limits_hold_for_the_plans_that_take_over() -> None:
 def test_a_plan_that_is_not_optimal_is_refused() -> None:
     problem = one_node((LARGE, "none", 0.9, 500), (MIDDLE, "none", 0.8, 500))
     worse = replace(planned(compile_plan(problem, 100.0)), level=0.0)
-    with pytest.raises(ValueError, match="not optimal at its own weights"):
+    with pytest.raises(NotOptimal, match="not optimal at its own weights"):
         sensitivity(problem, worse)
     other = one_node((SMALL, "none", 0.9, 500))
     with pytest.raises(ValueError, match="node n is not legal"):

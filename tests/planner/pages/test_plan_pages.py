@@ -70,6 +70,57 @@ def test_settings_out_of_range_are_refused_in_words(browser: Client, version: Wo
     assert "must lie between 0 and 1" in _plans(browser, version, "?effort=5")
 
 
+def test_the_kind_of_bundle_is_chosen_and_written_into_the_address(browser: Client, version: WorkflowVersion) -> None:
+    response = browser.get(f"/workflows/versions/{version.pk}/plans/?bundle=priced")
+
+    assert response.headers["HX-Replace-Url"] == f"/workflows/versions/{version.pk}/?bundle=priced"
+    assert _bundle().kind == "priced"
+    assert '<th scope="col" class="num">Price</th>' in response.content.decode()
+    page = browser.get(response.headers["HX-Replace-Url"]).content.decode()
+    assert 'name="bundle" value="priced" checked' in page
+
+
+def test_limits_are_kept_and_stand_in_the_form_again(browser: Client, version: WorkflowVersion) -> None:
+    query = {"max_calls": "6", "limits": "pin.first=qwen3.5-9b\r\n\r\nforbid.*=qwen3.5-4b"}
+    response = browser.get(f"/workflows/versions/{version.pk}/plans/", query)
+
+    plan = _bundle().variants.get(index=0).plan
+    assert plan["assignment"]["0"]["model"] == "qwen3.5-9b"
+    page = browser.get(response.headers["HX-Replace-Url"]).content.decode()
+    assert 'name="max_calls" type="number" inputmode="decimal" min="0" step="1" value="6"' in page
+    assert "pin.first=qwen3.5-9b\nforbid.*=qwen3.5-4b</textarea>" in page
+    assert '<details class="more limits" id="limits" open>' in page
+
+
+def test_what_is_wrong_with_a_limit_is_said_beside_its_field(browser: Client, version: WorkflowVersion) -> None:
+    html = _plans(browser, version, "?effort=5&max_cost=many&limits=pin.nobody%0Arubbish")
+
+    assert 'id="error-max_cost" data-error-for="max_cost" hx-swap-oob="true" role="alert">must be a finite' in html
+    assert 'id="error-max_calls" data-error-for="max_calls" hx-swap-oob="true"></span>' in html
+    assert "rubbish: write NAME=VALUE" in html
+    assert "effort: must lie between 0 and 1" in html
+    assert not PlanBundle.objects.exists()
+
+
+def test_a_limit_that_names_nothing_is_said_with_what_there_is(browser: Client, version: WorkflowVersion) -> None:
+    html = _plans(browser, version, "?limits=pin.%3Cimg%3E=qwen3.5-9b")
+
+    assert "LLM nodes: first, second" in html
+    assert "<img" not in html
+
+
+def test_limits_that_no_plan_keeps_are_shown_as_a_conflict(browser: Client, version: WorkflowVersion) -> None:
+    html = _plans(browser, version, "?max_cost=1&min_quality=0.7")
+
+    assert "No plan keeps these limits." in html
+    assert 'data-fill="max_cost" data-value="' in html
+    value = html.split('data-fill="max_cost" data-value="')[1].split('"')[0]
+    # What the button puts in is enough, if this was the only conflict.
+    again = _plans(browser, version, f"?max_cost={value}&min_quality=0.7")
+    assert "data-variant-row" in again
+    assert 'id="insights" hx-swap-oob="true" hidden' in html
+
+
 def test_without_a_usable_replica_every_node_says_why(browser: Client, version: WorkflowVersion) -> None:
     Replica.objects.update(state=Replica.State.DISABLED)
 
@@ -97,30 +148,6 @@ def test_a_failed_preparation_is_said(browser: Client, version: WorkflowVersion)
     assert "Runs use π(0)" in html
 
 
-def test_why_names_an_alternative_for_every_node_of_any_variant(browser: Client, version: WorkflowVersion) -> None:
-    _plans(browser, version)
-    prepare_variants(_bundle().pk)
-    address = f"/workflows/versions/{version.pk}/plans/{_bundle().pk}/why/"
-
-    for index in range(_bundle().variants.count()):
-        html = browser.get(f"{address}?variant={index}").content.decode()
-        assert 'data-why="first"' in html
-        assert 'data-why="second"' in html
-    for text in ("99", "-1", "x", "²"):
-        assert browser.get(f"{address}?variant={text}").status_code == 404
-
-
-def test_why_says_when_the_fleet_has_changed_since(browser: Client, version: WorkflowVersion) -> None:
-    _plans(browser, version)
-    bundle = _bundle()
-    used = {node["backend"] for node in bundle.variants.get(index=0).plan["assignment"].values()}
-    Replica.objects.filter(backend__name__in=used).update(state=Replica.State.DISABLED)
-
-    html = browser.get(f"/workflows/versions/{version.pk}/plans/{bundle.pk}/why/").content.decode()
-
-    assert "have changed since this bundle was made" in html
-
-
 def test_variants_stand_side_by_side(browser: Client, version: WorkflowVersion) -> None:
     _plans(browser, version)
     prepare_variants(_bundle().pk)
@@ -139,7 +166,7 @@ def test_a_bundle_of_another_structure_does_not_exist_here(
     other = store_workflow(owner=ann, data=single.encode()).version
     prepare_variants(_bundle().pk)
 
-    for path in ("", "why/", "compare/"):
+    for path in ("", "compare/"):
         assert browser.get(f"/workflows/versions/{other.pk}/plans/{_bundle().pk}/{path}").status_code == 404
 
 
@@ -150,4 +177,6 @@ def test_a_workflow_without_llm_nodes_has_the_empty_plan(browser: Client, ann: U
     html = _plans(browser, version)
 
     assert "no LLM node" in html
+    assert "Nothing to choose" in html
     assert "data-chart" not in html
+    assert "data-lazy" not in html

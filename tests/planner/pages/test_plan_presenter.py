@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from planner.compiler.explain import explain
 from planner.presenters.plans import (
     badges,
     changed_nodes,
     comparison,
-    explanation_rows,
     origin_notes,
     shares,
     variant_rows,
@@ -44,18 +42,6 @@ def test_badges_mark_what_differs_from_the_first_variant() -> None:
     changed = {node for node, facts in variants[-1].items() if facts["changed"]}
     assert changed == set(changed_nodes(found.variants[0], found.variants[-1]))
     assert set(variants[0]) == {"source", "left", "end"}
-
-
-def test_every_llm_node_is_explained_and_no_alternative_is_better() -> None:
-    workflow = fork_join()
-    given = problem(workflow)
-
-    rows = explanation_rows(given, explain(given, bundle(workflow).variants[0]))
-
-    assert [row.node for row in rows] == ["source", "left", "end"]
-    # pi(0) is optimal: what loses least still loses.
-    assert all(row.objective.startswith("−") for row in rows)
-    assert rows[0].critical
 
 
 def test_a_comparison_counts_and_marks_changed_nodes() -> None:
