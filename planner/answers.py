@@ -33,7 +33,7 @@ class Answers:
     At most `waiting` threads compute or wait, none waits longer than `patience_s`: else Busy.
     """
 
-    def __init__(self, *, room: int, waiting: int = 8, patience_s: float = 10.0) -> None:
+    def __init__(self, *, room: int, waiting: int = 8, patience_s: float = 5.0) -> None:
         self._room, self._patience_s = room, patience_s
         self._lock, self._turn, self._places = Lock(), Semaphore(1), Semaphore(waiting)
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()

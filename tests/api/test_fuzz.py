@@ -28,7 +28,7 @@ ANYTHING = st.recursive(
 )
 MEMBERS = (
     *("document", "filename", "format", "skills", "name", "workflow", "version", "inputs", "deadline_s", "effort"),
-    *("weights", "controller", "seed", "fleet", "levels", "scopes", "expires_in_days"),
+    *("weights", "controller", "seed", "fleet", "levels", "scopes", "expires_in_days", "bundle", "limits"),
 )
 NEARLY = st.fixed_dictionaries({}, optional=dict.fromkeys(MEMBERS, ANYTHING))
 GOOD = {"document": DOCUMENT, "inputs": {"topic": "x"}}
@@ -96,6 +96,7 @@ def test_no_document_text_breaks_an_import(ann: Person) -> None:
     send()
 
 
+QUERY = ("cursor", "limit", "state", "workflow", "node", "fleet", "after", "variant", "most", "axis", "draws")
 GETS = [route for route in ROUTES if route.method == "GET" and not route.path.endswith("/events")]
 """Events are read in a thread of their own, outside of this test's transaction: tests/runtime/test_streams.py."""
 
@@ -106,7 +107,7 @@ def test_no_parameter_breaks_a_route(ann: Person, route: Any) -> None:
     text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 
     @SAMPLED
-    @given(st.dictionaries(st.sampled_from(["cursor", "limit", "state", "workflow", "node", "fleet", "after"]), text))
+    @given(st.dictionaries(st.sampled_from(QUERY), text))
     def ask(query: dict[str, str]) -> None:
         harmless(client.get(f"/api/v1{route.filled()}", query_params=query))
 

@@ -107,6 +107,28 @@ def test_a_workflow_without_a_plan_is_told_why(ann: Person) -> None:
     assert "draft" in refused["errors"][0]["message"]
 
 
+def test_limits_that_conflict_are_told_with_what_would_do(ann: Person) -> None:
+    cheapest = ann.api.get(f"/plans/{compiled(ann)['id']}/front?axis=cost").json()["points"][0]
+    limits = {"max_cost": cheapest["cost"] / 2, "min_quality": 0.1, "pin": {"draft": ["*"]}}
+    refused = problem(ann.api.post("/plans", {"document": DOCUMENT, "limits": limits}), 422)
+    assert (refused["code"], refused["detail"]) == ("plan_infeasible", "No plan keeps these limits.")
+    assert refused["proved"] is True
+    [conflict] = refused["conflicts"]
+    assert (conflict["limit"], conflict["asked"], conflict["least"]) == ("max_cost", limits["max_cost"], True)
+    assert conflict["needed"] == pytest.approx(cheapest["cost"])
+    placed = [error for error in refused["errors"] if error["pointer"]]
+    assert [(error["pointer"], error["code"]) for error in placed] == [("/limits/max_cost", "limit_conflict")]
+    assert placed[0]["remedy"].lower() == f"{conflict['text']}.".lower()
+
+
+def test_a_pin_and_a_prohibition_that_conflict(ann: Person) -> None:
+    limits = {"pin": {"draft": ["*/none"]}, "forbid": {"*": ["*/none"]}}
+    refused = problem(ann.api.post("/plans", {"document": DOCUMENT, "limits": limits}), 422)
+    assert {conflict["limit"] for conflict in refused["conflicts"]} == {"pin.draft", "forbid.*"}
+    assert {error["pointer"] for error in refused["errors"]} >= {"/limits/pin/draft", "/limits/forbid/*"}
+    assert all(conflict["asked"] == "*/none" and conflict["needed"] for conflict in refused["conflicts"])
+
+
 def test_every_node_is_explained(ann: Person) -> None:
     plan = compiled(ann)
     found = ann.api.get(f"/plans/{plan['id']}/variants/0/explain").json()

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
 import pytest
 
 from planner.models import WorkflowVersion
 from runtime.engine.events import EventKind, NodeState, RunState
-from runtime.models import Call, Invocation, LedgerEntry, Run
+from runtime.api_schemas import RunIn
+from runtime.models import Call, IdempotencyKey, Invocation, LedgerEntry, Run
 from tests.api.conftest import Person
 from tests.api.samples import DOCUMENT, YAML, problem
 from tests.runtime.live_runs import append, end
@@ -28,6 +31,44 @@ def test_a_run_is_accepted_with_what_was_asked(ann: Person) -> None:
     assert run["weights"]["lambda_l"] == 0.3
     assert run["inputs"] == {"topic": "tides"}
     assert ann.api.get(f"/runs/{run['id']}").json() | {"server_time": 0} == run | {"server_time": 0}
+
+
+def test_a_run_says_what_its_plan_must_keep(ann: Person) -> None:
+    assert (start(ann)["bundle"], start(ann)["limits"]) == ("levels", {})
+    limits = {"max_calls": 4, "pin": {"draft": ["*/none"]}}
+    run = start(ann, bundle="priced", limits=limits)
+    assert (run["bundle"], run["limits"]) == ("priced", limits)
+    accepted = ann.api.get(f"/runs/{run['id']}/events").json()["items"][0]["data"]
+    assert (accepted["bundle"], accepted["limits"]) == ("priced", limits)
+
+
+@pytest.mark.parametrize(
+    ("more", "pointer"),
+    [
+        ({"bundle": "cheap"}, "/bundle"),
+        ({"limits": []}, "/limits"),
+        ({"limits": {"max_price": 3}}, "/limits/max_price"),
+        ({"limits": {"max_cost": "much"}}, "/limits/max_cost"),
+        ({"limits": {"calls": {"moon/1.5": 2}}}, "/limits/calls/moon~11.5"),
+        ({"limits": {"pin": {"no.node": ["*"]}}}, "/limits/pin/no.node"),
+        ({"limits": {"forbid": {"draft": ["moon"]}}}, "/limits/forbid/draft"),
+    ],
+)
+def test_limits_that_mean_nothing_are_refused_with_their_place(ann: Person, more: Any, pointer: str) -> None:
+    errors = problem(ann.api.post("/runs", {**RUN, **more}), 422)["errors"]
+    assert [error["pointer"] for error in errors] == [pointer]
+    assert errors[0]["remedy"]
+    assert not Run.objects.exists()
+
+
+def test_the_digest_of_a_request_is_that_of_earlier_versions(ann: Person) -> None:
+    """Idempotency keys that were stored before an update still name their run."""
+    before = RunIn.model_validate(RUN).model_dump(mode="json")
+    del before["bundle"], before["limits"]
+    written = json.dumps(before, sort_keys=True, separators=(",", ":"))
+    ann.api.post("/runs", RUN, **{"Idempotency-Key": "k-2"})
+    assert IdempotencyKey.objects.get().digest == hashlib.sha256(written.encode()).hexdigest()
+    assert problem(ann.api.post("/runs", RUN | {"bundle": "priced"}, **{"Idempotency-Key": "k-2"}), 409)
 
 
 def test_figures_are_marked(ann: Person) -> None:

@@ -204,7 +204,13 @@ class TestCompile:
     def test_explained_in_words(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         status, out, _ = self.run(capsys, file(tmp_path, data()), "--explain")
         assert status == 0
-        for title in ("what the next best", "what verification adds", "stays optimal", "front of makespan_s", "redrawn"):
+        for title in (
+            "what the next best",
+            "what verification adds",
+            "stays optimal",
+            "front of makespan_s",
+            "redrawn",
+        ):
             assert title in out
         assert "measure " in out
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fleet.models import Fleet
+from planner.errors import NoActiveProfiles
 from planner.models import WorkflowVersion
 from planner.options import PlanOptions
 from runtime.engine.events import NodeState
@@ -62,6 +63,22 @@ def test_a_run_that_was_taken_over_keeps_its_bundle(transactional_db: None) -> N
 
     plan_run(run.pk, 1, never)
     assert Run.objects.get(pk=run.pk).bundle_id == run.bundle_id
+
+
+@pytest.mark.django_db
+def test_a_run_is_planned_with_what_it_was_asked_for() -> None:
+    run = rows.accept(snapshot(FLOW, FULL), planned=False)
+    limits = {"max_calls": 4, "pin": {"a": ["*/none"]}}
+    Run.objects.filter(pk=run.pk).update(effort=0.2, bundle_kind="priced", limits=limits)
+    asked: list[PlanOptions] = []
+
+    def stop(version: WorkflowVersion, *, fleet: Fleet, options: PlanOptions) -> Compiled:
+        asked.append(options)
+        raise NoActiveProfiles
+
+    with pytest.raises(NoActiveProfiles):
+        plan_run(run.pk, 1, stop)
+    assert asked == [PlanOptions.of(effort=0.2, bundle="priced", limits=limits)]
 
 
 def test_an_unplanned_run_is_not_loaded(transactional_db: None) -> None:

@@ -247,6 +247,20 @@ def test_a_run_that_cannot_be_planned_fails_with_the_reasons(world: World) -> No
     assert one.dispatcher.sent == []
 
 
+def test_a_run_whose_limits_conflict_fails_with_what_would_do(world: World) -> None:
+    version = rows.version(workflow([llm("a")]), world.owner)
+    limits = {"pin": {"a": ["*/none"]}, "forbid": {"*": ["*/none"]}}
+    run = submit_run(owner=world.owner, version=version, inputs={}, limits=limits).run
+    with running() as one:
+        one.execute(run.pk).result()
+    run.refresh_from_db()
+    assert run.state == RunState.FAILED
+    assert run.error is not None
+    assert "pin.a=*/none" in run.error["message"]
+    assert {conflict["limit"] for conflict in run.error["conflicts"]} == {"pin.a", "forbid.*"}
+    assert all(conflict["text"] in run.error["message"] for conflict in run.error["conflicts"])
+
+
 def test_a_defect_ends_its_run_with_a_reason(world: World) -> None:
     run = submit_run(owner=world.owner, version=rows.version(DIAMOND, world.owner), inputs={}).run
 
