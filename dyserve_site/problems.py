@@ -108,13 +108,14 @@ def _options_invalid(error: OptionsInvalid) -> ApiProblem:
 def _infeasible(error: PlanInfeasible) -> ApiProblem:
     """Reasons as errors; a limit that conflicts with others is one with its place and what would do."""
     texts = {conflict.text for conflict in error.conflicts}
+    together = " together with the others of `conflicts`" if len(error.conflicts) > 1 else ""
     errors = [
         FieldProblem(code="infeasible", message=reason, remedy="") for reason in error.reasons if reason not in texts
     ]
     errors += [
         FieldProblem(
             code="limit_conflict",
-            message=f"{conflict.limit}={conflict.asked} is kept by no plan together with the other limits named here.",
+            message=f"No plan keeps {conflict.limit}={conflict.asked}{together}.",
             remedy=f"{conflict.text[0].upper()}{conflict.text[1:]}.",
             pointer=json_pointer(["limits", *conflict.limit.split(".", 1)]),
         )

@@ -15,6 +15,8 @@ from planner.presenters.plans import level_word, shares, variant_name
 
 HEAT = [[step / 4, token(f"heat-{step}")] for step in range(5)]
 FRONT_POINTS = 120
+LEAST_FACTOR = 0.001
+"""A proved factor below this says nothing."""
 WIDE = 50.0
 """Qualities whose highest is more than this many times the lowest are drawn on a logarithmic scale."""
 _FAN_IN_WORDS = {"0": "no predecessor", "1-2": "1–2 predecessors", "3+": "3 or more"}
@@ -134,7 +136,11 @@ def front_chart(front: Front, bundle: Bundle, plan: Plan) -> Chart:
     words = "predicted makespan (s)" if by_makespan else "cost (relative)"
     points = [front.points[i] for i in _shown(front)]
     names = [variant_name(index) for index in range(len(bundle.variants))]
-    guarantee = "exact" if front.exact else f"not exact, factor {quality(front.factor)}"
+    guarantee = (
+        "exact"
+        if front.exact
+        else "not exact" + (f", factor {front.factor:.3f}" if front.factor >= LEAST_FACTOR else "")
+    )
     thinned = f", {len(points)} of {len(front.points)} plans drawn" if len(points) < len(front.points) else ""
     return Chart(
         id=f"front-{'makespan' if by_makespan else 'cost'}",

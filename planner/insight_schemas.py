@@ -20,7 +20,8 @@ from planner.selectors import options_of_bundle, workflow_value
 
 MAX_INDEX = 2**31 - 1
 MAX_ALTERNATIVES = 1000
-MAX_POINTS = 500
+MAX_POINTS = 200
+"""Each names an implementation per node: megabytes for hundreds of nodes."""
 MAX_DRAWS = 1000
 
 Changes = dict[str, ImplementationOut]

@@ -18,10 +18,10 @@ MOST_CHARACTERS = 4000
 _DIGITS = 4
 _FIELDS = (
     ("max_cost", "Cost ≤", "Expected cost of the whole plan, relative", "any"),
-    ("max_makespan_s", "Makespan ≤ s", "Predicted seconds without queueing", "any"),
+    ("max_makespan_s", "Seconds ≤", "Predicted makespan in seconds, without queueing", "any"),
     ("max_calls", "Calls ≤", "Calls when every conditional stage runs", "1"),
     ("max_tokens", "Tokens ≤", "Expected tokens of the whole plan", "any"),
-    ("min_quality", "Quality ≥", "Estimated quality of the plan, a surrogate between 0 and 1", "any"),
+    ("min_quality", "Est. quality ≥", "Estimated quality of the plan, a surrogate between 0 and 1", "any"),
 )
 FIELD_NAMES = tuple(name for name, *_ in _FIELDS)
 

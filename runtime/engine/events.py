@@ -2,7 +2,7 @@
 
 Payloads (JSON, schema version `EVENT_SCHEMA`), times in epoch seconds:
 
-    run_accepted     workflow, version, deadline_s, effort, controller
+    run_accepted     workflow, version, deadline_s, effort, bundle, limits, controller
     run_claimed      worker, epoch            (epoch > 1: another worker took the run over)
     plan_ready       variant, level, plan (digest), makespan_s, estimated_quality, dominant_model, solve_s, solver, gap
     bundle_ready     variants: [{index, level, dominant_model, estimated_quality, makespan_s}]

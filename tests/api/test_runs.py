@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from planner.models import WorkflowVersion
-from runtime.engine.events import EventKind, NodeState, RunState
 from runtime.api_schemas import RunIn
-from runtime.models import Call, IdempotencyKey, Invocation, LedgerEntry, Run
+from runtime.engine.events import EventKind, NodeState, RunState
+from runtime.models import Call, IdempotencyKey, Invocation, LedgerEntry, Run, RunEvent
 from tests.api.conftest import Person
 from tests.api.samples import DOCUMENT, YAML, problem
 from tests.runtime.live_runs import append, end
@@ -38,7 +38,7 @@ def test_a_run_says_what_its_plan_must_keep(ann: Person) -> None:
     limits = {"max_calls": 4, "pin": {"draft": ["*/none"]}}
     run = start(ann, bundle="priced", limits=limits)
     assert (run["bundle"], run["limits"]) == ("priced", limits)
-    accepted = ann.api.get(f"/runs/{run['id']}/events").json()["items"][0]["data"]
+    accepted = RunEvent.objects.get(run=run["id"]).data
     assert (accepted["bundle"], accepted["limits"]) == ("priced", limits)
 
 

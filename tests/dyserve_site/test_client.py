@@ -105,6 +105,23 @@ async def test_plans_fleet_and_pressure(token: str) -> None:
     await using(token, work)
 
 
+async def test_questions_about_a_plan(token: str) -> None:
+    def work(client: Client) -> None:
+        plan = client.compile(document=DOCUMENT, bundle="priced", levels=[0])["id"]
+        assert [node["node"] for node in client.explanation(plan, most=2)["nodes"]] == ["draft", "answer"]
+        assert [found["parameter"] for found in client.sensitivity(plan)["ranges"]] == ["level"]
+        assert client.front(plan, "cost", most=5)["exact"] is True
+        assert client.stability(plan, draws=2)["draws_asked"] == 2
+        with pytest.raises(InvalidRequest) as raised:
+            client.compile(document=DOCUMENT, limits={"max_calls": 1})
+        assert [conflict["limit"] for conflict in raised.value.conflicts] == ["max_calls"]
+        assert [item.pointer for item in raised.value.errors if item.pointer] == ["/limits/max_calls"]
+        limited = client.submit_run(document=DOCUMENT, inputs=INPUTS, bundle="priced", limits={"max_calls": 2})
+        assert limited.created
+
+    await using(token, work)
+
+
 async def test_lists_are_followed_over_all_pages(token: str) -> None:
     def work(client: Client) -> None:
         names = [f"Number {number}" for number in range(53)]

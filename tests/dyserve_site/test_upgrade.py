@@ -18,7 +18,7 @@ READ = (
     f"run = Run.objects.get(pk={RUN_ID!r}); "
     "print(json.dumps([run.state, run.output, run.owner.username, run.version.document['name'], "
     "run.bundle.variants.count(), run.fleet.controller_settings.high, run.ledger.count(), run.call_rows.count(), "
-    "[event['kind'] for event in events_after(run.pk, 0)], run.bundle.kind, "
+    "[event['kind'] for event in events_after(run.pk, 0)], run.bundle.kind, run.bundle_kind, run.limits, "
     "run.fleet.backends.get().rates.get().step_base_s]))"
 )
 
@@ -41,6 +41,8 @@ def test_an_earlier_database_upgrades(dump: Path, tmp_path: Path) -> None:
         1,
         ["run_accepted", "run_succeeded"],
         "levels",
+        "levels",
+        {},
         None,
     ], read.stderr
 

@@ -10,8 +10,10 @@ import pytest
 from fleet.models import Fleet, Replica
 from planner import insights
 from planner.bundling import compile_version, prepare_variants
-from planner.compiler.explain import explain_plan
+from planner.compiler.explain import Explanation, explain_plan
 from planner.compiler.pareto import Axis
+from planner.compiler.plan import Plan
+from planner.compiler.problem import PlanningProblem
 from planner.data import load_profiles
 from planner.errors import NoAnswer, Outdated
 from planner.insights import explanation_of, front_of, planned, ranges_of, stability_of
@@ -46,7 +48,8 @@ def test_every_question_is_answered_for_every_variant(fleet: Fleet) -> None:
     bundle = bundle_of(fleet, asked)
     for index, variant in enumerate(bundle.variants.order_by("index")):
         found = explanation_of(asked, bundle, index)
-        assert (found.level, found.objective) == (variant.level, pytest.approx(variant.objective))
+        assert found.level == variant.level
+        assert found.objective == pytest.approx(variant.objective)
         assert [node.node for node in found.nodes] == ["draft", "answer"]
         assert [found.parameter for found in ranges_of(asked, bundle, index)] == ["lambda_l", "effort", "level"]
         assert stability_of(asked, bundle, index, draws=3).draws_asked == 3
@@ -81,11 +84,16 @@ def test_a_bundle_of_another_request_is_told_in_the_versions_own_words(fleet: Fl
 def test_an_answer_is_computed_once(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = version()
     bundle = bundle_of(fleet, asked)
-    times = []
-    monkeypatch.setattr(insights, "explain_plan", lambda *given: times.append(1) or explain_plan(*given))
+    plans: list[Plan] = []
+
+    def noted(problem: PlanningProblem, plan: Plan) -> Explanation:
+        plans.append(plan)
+        return explain_plan(problem, plan)
+
+    monkeypatch.setattr(insights, "explain_plan", noted)
     assert explanation_of(asked, bundle) is explanation_of(asked, bundle)
-    assert explanation_of(asked, bundle, 0) is not stability_of(asked, bundle, draws=2)
-    assert len(times) == 1
+    assert explanation_of(asked, bundle, 1) is not explanation_of(asked, bundle, 0)
+    assert len(plans) == 2
 
 
 @pytest.mark.parametrize("index", [-1, 7])

@@ -13,6 +13,7 @@ from planner.selectors import (
     active_profiles,
     bundle_value,
     name_problems,
+    options_of_bundle,
     problem_for,
     version_for,
     versions_of,
@@ -20,7 +21,7 @@ from planner.selectors import (
     workflows_for,
 )
 from planner.services import compile_version, store_workflow
-from tests.planner.rows import data, demo, user, version
+from tests.planner.rows import data, demo, document, user, version
 
 pytestmark = pytest.mark.django_db
 
@@ -91,6 +92,29 @@ def test_a_bundle_is_bound_to_any_workflow_of_its_structure_and_no_other() -> No
     other = version("Other", nodes=[{"id": "a", "kind": "llm", "skill": "answer", "prompt": "Hi."}], output="a")
     with pytest.raises(ValueError, match="does not fit"):
         bundle_value(bundle, workflow_value(other))
+
+
+def test_limits_of_a_stored_bundle_follow_the_positions_where_two_workflows_swap_their_names() -> None:
+    """A pin of the first node makes another bundle than a pin of the last, whatever the two are called."""
+    fleet = demo()
+    one, tool, other = document()["nodes"]
+    template = {"template": "{{ nodes.answer.output }}"}
+    nodes = [
+        {**one, "id": "answer"},
+        {**tool, "arguments": template},
+        {**other, "id": "draft"},
+    ]
+    swapped = version("Swapped", nodes=nodes, output="draft")
+    ids = [node.id for node in workflow_value(swapped).nodes]
+    assert ids == ["answer", "pick", "draft"]
+    limits = {"pin": {"draft": ["qwen3.5-9b"], "*": ["*/none"]}, "forbid": {"answer": ["qwen3.5-4b"]}}
+    bundle = compile_version(version(), fleet=fleet, options=PlanOptions.of(limits=limits)).bundle
+    mirrored = {"pin": {"answer": ["qwen3.5-9b"], "*": ["*/none"]}, "forbid": {"draft": ["qwen3.5-4b"]}}
+    assert options_of_bundle(bundle, workflow_value(version())).limits.to_json() == limits
+    assert options_of_bundle(bundle, workflow_value(swapped)).limits.to_json() == mirrored
+    same = compile_version(swapped, fleet=fleet, options=PlanOptions.of(limits=mirrored)).bundle
+    assert same.pk == bundle.pk
+    assert compile_version(swapped, fleet=fleet, options=PlanOptions.of(limits=limits)).bundle.pk != bundle.pk
 
 
 def test_names_that_do_not_exist_here_are_found() -> None:

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from fleet.errors import NoDefaultFleet
 from planner.compiler.workflow import InputSpec
-from planner.models import WorkflowVersion
+from planner.models import ProfileVersion, WorkflowVersion
 from runtime import composition, leases
 from runtime.engine.events import RunState
 from runtime.errors import IdempotencyConflict, InputsRejected
@@ -78,7 +78,8 @@ def test_an_accepted_run_is_in_the_database_and_published(version: WorkflowVersi
     assert (run.deadline_s, run.effort, run.seed, run.nodes_total, run.last_seq) == (90.0, 0.25, 7, 1, 1)
     assert run.fleet.is_default
     assert publisher.runs == [run.pk]
-    data = {"workflow": "sample", "version": None, "deadline_s": 90.0, "effort": 0.25, "controller": ""}
+    planned = {"effort": 0.25, "bundle": "levels", "limits": {}}
+    data = {"workflow": "sample", "version": None, "deadline_s": 90.0, **planned, "controller": ""}
     assert rows.events(run.pk) == [(1, "run_accepted", data)]
 
 
@@ -107,6 +108,22 @@ def test_every_problem_is_told_at_once_and_nothing_is_stored(version: WorkflowVe
     assert all(problem.remedy for problem in caught.value.problems)
     assert not Run.objects.exists()
     assert publisher.runs == []
+
+
+def test_limits_are_checked_with_the_fleet_and_kept(version: WorkflowVersion, publisher: Recorder) -> None:
+    limits = {"max_calls": 3, "pin": {"a": ["*/none"]}}
+    run = Run.objects.get(pk=submit(version, bundle="priced", limits=limits).pk)
+    assert (run.bundle_kind, run.limits) == ("priced", limits)
+    with pytest.raises(InputsRejected) as raised:
+        submit(version, limits={"pin": {"b": ["*"]}, "calls": {"moon": 1}, "max_cost": 3})
+    assert {problem.pointer for problem in raised.value.problems} == {"/limits/pin/b", "/limits/calls/moon"}
+    assert all("LLM nodes: a" in p.message or "classes: " in p.message for p in raised.value.problems)
+    assert publisher.runs == [run.pk]
+
+
+def test_limits_without_profiles_are_left_to_planning(version: WorkflowVersion, publisher: Recorder) -> None:
+    ProfileVersion.objects.all().delete()
+    assert submit(version, limits={"max_calls": 3}).limits == {"max_calls": 3}
 
 
 @pytest.mark.parametrize("effort", [-0.1, 1.5, float("nan")])

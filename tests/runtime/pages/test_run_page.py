@@ -285,7 +285,9 @@ def test_a_queued_run_that_was_cancelled_keeps_its_graph(browser: Client, ann: U
 
 
 def test_run_again_takes_inputs_and_settings_along(browser: Client, staged: StagedRun) -> None:
-    Run.objects.filter(pk=staged.run_id).update(effort=0.25, controller="off", deadline_s=30.0)
+    Run.objects.filter(pk=staged.run_id).update(
+        effort=0.25, controller="off", deadline_s=30.0, bundle_kind="priced", limits={"max_calls": 9}
+    )
     response = browser.post(reverse("runtime:again", args=[staged.run_id]))
     run = Run.objects.exclude(pk=staged.run_id).get()
     assert response["Location"] == reverse("runtime:run", args=[run.pk])
@@ -295,4 +297,5 @@ def test_run_again_takes_inputs_and_settings_along(browser: Client, staged: Stag
         "off",
         30.0,
     )
+    assert (run.bundle_kind, run.limits) == ("priced", {"max_calls": 9})
     assert (run.state, run.source, run.version_id) == (RunState.QUEUED, "page", staged.row.version_id)
