@@ -8,9 +8,9 @@ ids and prompts are.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -46,21 +46,35 @@ def compile_bundle(
     `levels` are specialization levels L, prices m for a priced problem (None: the kind's defaults). `time_limit_s`
     holds per solve. Equal assignments are kept once, at their lowest level; a level without a plan in time is left out.
     """
-    ordered = sorted(set(_levels(problem, levels)))
+    solve = partial(compile_plan, problem, time_limit_s=time_limit_s, timer=timer)
+    variants = distinct_variants(solve, levels_of(problem, levels), first)
+    if isinstance(variants, Infeasible):
+        return variants
+    return Bundle(key=structural_key(problem, levels), variants=variants, kind=kind_of(problem))
+
+
+def distinct_variants(
+    solve: Callable[[float], Plan | Infeasible], levels: Sequence[float], first: Plan | None
+) -> tuple[Plan, ...] | Infeasible:
+    """The plans of the levels in order, equal assignments once; `first` is known already.
+
+    Raises ValueError without a level, and where `first` is not the plan at the smallest one.
+    """
+    ordered = sorted(set(levels))
     if not ordered:
         raise ValueError("a bundle needs at least one level")
     if first is not None and first.level != ordered[0]:
         raise ValueError(f"pi(0) is the plan at the smallest level {ordered[0]}, got one at {first.level}")
     variants: list[Plan] = [] if first is None else [first]
     for level in ordered[len(variants) :]:
-        plan = compile_plan(problem, level, time_limit_s=time_limit_s, timer=timer)
+        plan = solve(level)
         if isinstance(plan, Infeasible):
             if plan.proved or not variants:
                 return plan
             continue  # none found in time: limits are those of every level, and the variants before keep them
         if all(plan.assignment != other.assignment for other in variants):
             variants.append(plan)
-    return Bundle(key=structural_key(problem, ordered), variants=tuple(variants), kind=kind_of(problem))
+    return tuple(variants)
 
 
 def initial_bundle(problem: PlanningProblem, first: Plan, levels: Sequence[float] | None = None) -> Bundle:
@@ -69,7 +83,8 @@ def initial_bundle(problem: PlanningProblem, first: Plan, levels: Sequence[float
     return Bundle(key=key, variants=(first,), complete=False, kind=kind_of(problem))
 
 
-def _levels(problem: PlanningProblem, levels: Sequence[float] | None) -> Sequence[float]:
+def levels_of(problem: PlanningProblem, levels: Sequence[float] | None) -> Sequence[float]:
+    """The given levels, or those of the problem's kind of bundle."""
     return DEFAULT_LEVELS[kind_of(problem)] if levels is None else levels
 
 
@@ -92,7 +107,7 @@ def structural_key(problem: PlanningProblem, levels: Sequence[float] | None = No
             "demand": problem.demand,
             "kind": kind_of(problem),
             "pricing": problem.pricing,
-            "levels": sorted(set(map(float, _levels(problem, levels)))),
+            "levels": sorted(set(map(float, levels_of(problem, levels)))),
             "limits": problem.limits.by_position(index),
         }
     )

@@ -41,7 +41,9 @@ class InputField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunForm:
-    """`problems` are those that belong to no field."""
+    """`problems` are those that belong to no field. `plan`: options of the plan that is shown beside the form, as an
+    address writes them; None where there is no such plan, and the form asks for the effort itself.
+    """
 
     inputs: tuple[InputField, ...]
     deadline_s: str
@@ -49,6 +51,7 @@ class RunForm:
     effort: str
     controller: str
     problems: tuple[str, ...] = ()
+    plan: str | None = None
 
 
 def run_form(
@@ -56,6 +59,7 @@ def run_form(
     posted: Mapping[str, str] | None = None,
     errors: Mapping[str, str] = _NOTHING,
     problems: tuple[str, ...] = (),
+    plan: str | None = None,
 ) -> RunForm:
     """The form as first shown, or as it was posted, with its errors by field name (`input.topic`, `deadline_s`)."""
     given = posted if posted is not None else _NOTHING
@@ -67,6 +71,7 @@ def run_form(
         effort=given.get("effort", f"{DEFAULT_EFFORT:g}"),
         controller=given.get("controller", ""),
         problems=problems,
+        plan=given.get("plan", plan),
     )
 
 

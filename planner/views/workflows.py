@@ -108,7 +108,7 @@ def _version_page(request: HttpRequest, shown: WorkflowVersion) -> HttpResponse:
             "more_versions": len(others) > VERSIONS_SHOWN,
             "latest": not others or others[0].pk == shown.pk,
             "dag": dag_view(value),
-            "form": run_form(value),
+            "form": run_form(value, plan=request.GET.urlencode()),
             "controls": plan_controls(request.GET),
             "plan_query": request.GET.urlencode(),
         },

@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from fleet.errors import NoDefaultFleet
 from planner.compiler.workflow import Workflow
+from planner.errors import OptionsInvalid
 from planner.importers.problems import Problem, pointer_parts
 from planner.models import WorkflowVersion
 from planner.presenters.forms import PREFIX, read_inputs, run_form
+from planner.presenters.sliders import options_of
 from planner.selectors import workflow_value
 from planner.views.access import own_version, signed_in
 from runtime.errors import RunRejected
@@ -69,7 +72,7 @@ def submit(request: HttpRequest, version_id: int) -> HttpResponse:
 def _submit(request: HttpRequest, version: WorkflowVersion, workflow: Workflow, errors: FormErrors) -> Run | None:
     posted = request.POST.dict()
     inputs, errors.fields = read_inputs(workflow, posted)
-    deadline_s, effort = _number(posted, "deadline_s", errors), _number(posted, "effort", errors)
+    deadline_s, planning = _number(posted, "deadline_s", errors), _planning(posted, errors)
     if errors:
         return None
     try:
@@ -78,7 +81,7 @@ def _submit(request: HttpRequest, version: WorkflowVersion, workflow: Workflow, 
             version=version,
             inputs=inputs,
             deadline_s=deadline_s,
-            effort=effort,
+            **planning,
             controller=posted.get("controller", ""),
             source="page",
         ).run
@@ -87,6 +90,19 @@ def _submit(request: HttpRequest, version: WorkflowVersion, workflow: Workflow, 
     except NoDefaultFleet as error:
         errors.general.append(f"{error}.")
     return None
+
+
+def _planning(posted: Mapping[str, str], errors: FormErrors) -> dict[str, Any]:
+    """Effort, weights, bundle and limits of the plan that the form belongs to, or the effort that it asks for."""
+    if "plan" not in posted:
+        return {"effort": _number(posted, "effort", errors)}
+    try:
+        options = options_of(QueryDict(posted["plan"]).dict())
+    except OptionsInvalid as error:
+        errors.general.extend(f"{option}: {message}" for option, message in error.problems.items())
+        return {}
+    chosen = options.to_json()
+    return {name: chosen[name] for name in ("effort", "weights", "bundle", "limits")}
 
 
 def _number(posted: Mapping[str, str], name: str, errors: FormErrors) -> float | None:

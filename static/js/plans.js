@@ -138,6 +138,9 @@
   document.addEventListener("htmx:afterSettle", (event) => {
     if (event.detail.target?.id !== "plans") return;
     markErrors();
+    // A run uses the plan that is shown: its options are what the page's address says now.
+    const plan = document.querySelector('input[name="plan"]');
+    if (plan && badges().length) plan.value = location.search.slice(1);
     if (badges().length) showVariant(shown);
     else showNone();
   });

@@ -85,7 +85,8 @@ class Limits:
     @property
     def coupled(self) -> bool:
         """Whether a cap couples the nodes; pins and prohibitions do not."""
-        return any(not name.startswith(("pin.", "forbid.")) for name in self.values())
+        caps = {name: value for name, value in self.values().items() if not name.startswith(("pin.", "forbid."))}
+        return any(name != "min_quality" or value > 0 for name, value in caps.items())
 
     def to_json(self) -> dict[str, Any]:
         """Only what is set; `{}` without limits."""

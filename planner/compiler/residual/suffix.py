@@ -14,10 +14,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 
-from planner.compiler.bundle import DEFAULT_LEVELS, kind_of, structural_key
+from planner.compiler.bundle import distinct_variants, kind_of, levels_of, structural_key
 from planner.compiler.coefficients import Coefficients
 from planner.compiler.digest import content_digest
 from planner.compiler.limits import NO_LIMITS, Limits
@@ -223,26 +223,11 @@ def compile_residual_bundle(
     `levels` None: the defaults of admission's kind of bundle. `first` is the plan at the smallest level where it is
     known already. `time_limit_s` holds per solve.
     """
-    ordered = sorted(set(_levels(residual, levels)))
-    if not ordered:
-        raise ValueError("a bundle needs at least one level")
-    if first is not None and first.level != ordered[0]:
-        raise ValueError(f"the first plan is the one at the smallest level {ordered[0]}, got one at {first.level}")
-    variants: list[Plan] = [] if first is None else [first]
-    for level in ordered[len(variants) :]:
-        plan = compile_residual(residual, level, time_limit_s=time_limit_s, timer=timer)
-        if isinstance(plan, Infeasible):
-            if plan.proved or not variants:
-                return plan
-            continue  # none found in time: limits are those of every level, and the variants before keep them
-        if all(plan.assignment != other.assignment for other in variants):
-            variants.append(plan)
-    key = residual_key(residual, ordered)
-    return Bundle(key=key, variants=tuple(variants), kind=kind_of(residual.admission))
-
-
-def _levels(residual: ResidualProblem, levels: Sequence[float] | None) -> Sequence[float]:
-    return DEFAULT_LEVELS[kind_of(residual.admission)] if levels is None else levels
+    solve = partial(compile_residual, residual, time_limit_s=time_limit_s, timer=timer)
+    variants = distinct_variants(solve, levels_of(residual.admission, levels), first)
+    if isinstance(variants, Infeasible):
+        return variants
+    return Bundle(key=residual_key(residual, levels), variants=variants, kind=kind_of(residual.admission))
 
 
 def residual_key(residual: ResidualProblem, levels: Sequence[float] | None = None) -> str:

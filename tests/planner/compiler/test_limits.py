@@ -78,6 +78,7 @@ def test_limits_of_zero_and_one_are_limits() -> None:
     assert (NO_LIMITS.is_empty, NO_LIMITS.coupled, NO_LIMITS.to_json()) == (True, False, {})
     assert (Limits(pinned={"a": ("m",)}).is_empty, Limits(pinned={"a": ("m",)}).coupled) == (False, False)
     assert Limits(max_model_calls={"m": 0}).coupled
+    assert (Limits(min_quality=0.0).coupled, Limits(min_quality=0.1).coupled) == (False, True)
 
 
 FULL = Limits(

@@ -125,6 +125,33 @@ def test_a_form_starts_a_run(browser: Client, ann: User) -> None:
     assert (run.owner, run.state, run.source) == (ann, RunState.QUEUED, "page")
 
 
+def test_a_form_beside_a_plan_runs_that_plan(browser: Client, ann: User) -> None:
+    """Effort, weights, bundle and limits as the page's address writes them."""
+    plan = "effort=0.7&lambda_l=0.4&bundle=priced&max_calls=90"
+    browser.post(submit_url(ann), {"input.topic": "tunnels", "plan": plan, "effort": "0.1"})
+    run = Run.objects.get()
+    assert (run.effort, run.weights["lambda_l"], run.bundle_kind, run.limits) == (0.7, 0.4, "priced", {"max_calls": 90})
+    browser.post(submit_url(ann), {"input.topic": "tunnels", "plan": ""})
+    assert (Run.objects.latest("accepted_at").effort, Run.objects.latest("accepted_at").limits) == (0.5, {})
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ("max_cost=-1", "must not be negative"),
+        ("limits=pin.nobody%3D27b", "nobody"),
+        ("bundle=magic", "must be one of"),
+    ],
+)
+def test_a_plan_that_means_nothing_starts_nothing(browser: Client, ann: User, plan: str, words: str) -> None:
+    response = browser.post(submit_url(ann), {"input.topic": "kept text", "plan": plan})
+    html = unescape(response.content.decode())
+    assert response.status_code == 422
+    assert words in html
+    assert "kept text" in html
+    assert not Run.objects.exists()
+
+
 def test_empty_fields_mean_the_workflows_defaults(browser: Client, ann: User) -> None:
     browser.post(submit_url(ann), {"input.topic": "", "deadline_s": "", "effort": "", "controller": ""})
     run = Run.objects.get()
