@@ -43,7 +43,8 @@ class Plan:
     says how the plan was found: `exact`, `highs`, `cbc`, `fallback` (no solver had one in time), `none` (no LLM node).
 
     `phases_s`: seconds by phase (coefficients of the problem's first solve, bound, search, mip, decode). `pruning`:
-    columns of all nodes, points on their fronts, those that no bound rules out, labels that the search made.
+    columns of all nodes, points on their fronts, those that no bound rules out, labels that the search made, and
+    relaxations that branching solved.
     """
 
     level: float

@@ -125,6 +125,7 @@ def _solve_own(
             "points": found.points,
             "kept": sum(map(len, found.kept)),
             "labels": found.labels,
+            "relaxations": found.relaxations,
         },
     )
     kept = all(cap.keeps(coefficients, choice) for cap in caps)

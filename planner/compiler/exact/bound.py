@@ -173,6 +173,11 @@ def _finish(order: Order, durations: Sequence[float]) -> tuple[list[float], floa
     return finish, longest
 
 
+def makespan_of(order: Order, durations: Sequence[float]) -> float:
+    """The longest path in seconds."""
+    return _finish(order, durations)[1]
+
+
 def _slack(order: Order, durations: Sequence[float]) -> tuple[float, list[float]]:
     """(makespan, seconds by which each node may take longer before it grows)."""
     finish, makespan = _finish(order, durations)

@@ -1,4 +1,4 @@
-"""Bound, incumbent, and passes of the search, each with a wider beam, until the incumbent is proved or time is up."""
+"""Bound, incumbent, passes of the search with wider beams, then branching, until the incumbent is proved."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from planner.compiler.exact.order import Order, Orders
 from planner.compiler.exact.points import Point
 from planner.compiler.exact.steps import Step, steps_of
 
-FIRST_BEAM, FURTHER_BEAMS = 30, (300, 1500)
+FIRST_BEAM, FURTHER_BEAMS = 30, (300,)
 """Labels a layer: a narrow pass finds better incumbents, with which fewer points are left for the next one."""
 SMALL_BEAM = 100
+MOST_RELAXATIONS = 50_000
+"""Of branch and bound; what it holds open takes some kB each."""
 Timer = Callable[[], float]
 Explore = Callable[[Order, Sequence[Sequence[Point]], Sequence[Step], float, int, Stop], Explored]
 
@@ -24,8 +26,8 @@ Explore = Callable[[Order, Sequence[Sequence[Point]], Sequence[Step], float, int
 class Found:
     """`choice` holds the chosen position per node; `bound` None: proved optimal.
 
-    `points` of all fronts; `kept`: the positions by node that no bound rules out; `labels` made by the search;
-    `bound_s` and `search_s`: seconds up to the first incumbent, and after it.
+    `points` of all fronts; `kept`: the positions by node that no bound rules out; `labels` made by the search,
+    `relaxations` solved by branching; `bound_s` and `search_s`: seconds up to the first incumbent, and after it.
     """
 
     choice: tuple[int, ...]
@@ -34,6 +36,7 @@ class Found:
     points: int
     kept: tuple[tuple[int, ...], ...]
     labels: int
+    relaxations: int
     bound_s: float
     search_s: float
 
@@ -65,6 +68,7 @@ def search(
         points=sum(map(len, fronts)),
         kept=tuple([tuple([point[2] for point in front]) for front in found.kept()]),
         labels=found.labels,
+        relaxations=found.relaxations,
         bound_s=bounded - started,
         search_s=timer() - bounded,
     )
@@ -78,7 +82,7 @@ class _Search:
         self.flow = lagrangian_bound(orders.forward, fronts, price)
         self.objective, chosen = improved(orders.forward, fronts, price, self.flow.choice, stop)
         self.choice = tuple([front[k][2] for front, k in zip(fronts, chosen, strict=True)])
-        self.bound, self.labels = self.flow.value, 0
+        self.bound, self.labels, self.relaxations = self.flow.value, 0, 0
 
     @property
     def open(self) -> bool:
@@ -88,7 +92,7 @@ class _Search:
         return not_ruled_out(self.fronts, self.flow, self.objective)
 
     def explore_widely(self) -> None:
-        """Narrow passes in both directions, then wider ones in the direction that proved more."""
+        """Narrow passes in both directions, wider ones in the direction that proved more, then branching."""
         from planner.compiler.exact import layers  # loads numpy
 
         proved = {}
@@ -98,6 +102,28 @@ class _Search:
         for beam in FURTHER_BEAMS:
             if self.open and not self.stop():
                 self.explore(layers.explore, backward=min(proved, key=proved.__getitem__), beam=beam)
+
+        if self.open and not self.stop() and MOST_RELAXATIONS:
+            self.branch()
+
+    def branch(self) -> None:
+        from planner.compiler.exact import branching  # loads HiGHS
+
+        kept = self.kept()
+        found = branching.branch(
+            self.orders.forward,
+            kept,
+            self.price,
+            self.objective,
+            accepted_gap=self.accepted_gap,
+            most=MOST_RELAXATIONS,
+            stop=self.stop,
+        )
+        self.relaxations += found.relaxations
+        if found.choice is not None:
+            self.objective = found.objective
+            self.choice = tuple([front[k][2] for front, k in zip(kept, found.choice, strict=True)])
+        self.bound = min(self.bound, max(found.bound, self.objective))
 
     def explore(self, explore: Explore, *, backward: bool, beam: int) -> float:
         """One pass; returns the bound that it proved."""

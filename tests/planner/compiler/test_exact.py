@@ -15,6 +15,7 @@ from planner.compiler.bundle import compile_bundle
 from planner.compiler.certificate import verify_plan
 from planner.compiler.exact import labels, layers
 from planner.compiler.exact.bound import lagrangian_bound
+from planner.compiler.exact.branching import branch
 from planner.compiler.exact.order import Order, Orders, decision_order
 from planner.compiler.exact.passes import Explore, search
 from planner.compiler.exact.points import Point, points_of
@@ -140,8 +141,8 @@ def test_both_searches_agree_with_every_plan_in_both_directions(
 
 
 def narrow(patch: pytest.MonkeyPatch, beam: int) -> None:
-    """One pass of the search, with few labels."""
-    for name, width in {"SMALL_BEAM": beam, "FIRST_BEAM": beam, "FURTHER_BEAMS": ()}.items():
+    """The search with few labels, and no branching."""
+    for name, width in {"SMALL_BEAM": beam, "FIRST_BEAM": beam, "FURTHER_BEAMS": (), "MOST_RELAXATIONS": 0}.items():
         patch.setattr(f"planner.compiler.exact.passes.{name}", width)
 
 
@@ -156,6 +157,23 @@ def test_a_search_that_drops_plans_says_so_and_its_bound_holds(instance: Instanc
     assert found.objective <= best + 1e-9
     assert best - 1e-9 <= (found.objective if found.bound is None else found.bound)
     assert value(instance, found.choice) == pytest.approx(found.objective, abs=1e-9)
+
+
+@sampled(150)
+@given(instance=instances(max_nodes=8), most=st.sampled_from([1, 3, 10**6]), gap=st.sampled_from([0.0, 0.01]))
+def test_branching_agrees_with_every_plan(instance: Instance, most: int, gap: float) -> None:
+    graph, fronts, price = instance
+    best = optimum(instance)
+    start = best - 0.5
+    found = branch(decision_order(graph), fronts, price, start, accepted_gap=gap, most=most, stop=lambda: False)
+    assert found.objective <= best + 1e-9 <= found.bound + 2e-9
+    if found.choice is not None:
+        positions = [front[k][2] for front, k in zip(fronts, found.choice, strict=True)]
+        assert value(instance, positions) == pytest.approx(found.objective, abs=1e-9)
+    if most > 3:
+        assert found.bound - found.objective <= gap * abs(found.objective) + 1e-9
+    if most > 3 and gap == 0:
+        assert found.objective == pytest.approx(best, abs=1e-9)
 
 
 @sampled(40)
