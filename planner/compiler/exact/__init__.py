@@ -2,7 +2,7 @@
 
 `points`: only a node's Pareto front can be in an optimum. `bound`: with a flow of prices through the DAG nodes decide
 alone, which bounds the objective and rules points out. `order`, `steps`, `labels`, `layers`: what is left is decided
-node by node. `passes`: all of it together.
+node by node, and what that leaves open in ranges of durations (`branching`). `passes`: all of it together.
 """
 
 from __future__ import annotations

@@ -60,14 +60,18 @@ def branch(
     """
     relaxation = _Relaxation(order, fronts, price)
     best, chosen, ruled_out, solved = objective, None, float("-inf"), 1
-    value, mix = relaxation.solve(relaxation.all)
-    open_nodes: list[tuple[float, int, Floats, Floats]] = [(-value, 0, relaxation.all, mix)]
+    floor = best + max(CLOSED, accepted_gap * abs(best))
+    found = relaxation.solve(relaxation.all, floor)
+    ruled_out = max(ruled_out, found.dropped)
+    open_nodes = [(-found.value, 0, found)]
     while open_nodes:
+        floor = best + max(CLOSED, accepted_gap * abs(best))
         value = -open_nodes[0][0]
-        if value - best <= max(CLOSED, accepted_gap * abs(best)) or solved >= most or stop():
+        if value <= floor or solved >= most or stop():
             ruled_out = max(ruled_out, value)
             break
-        _, _, allowed, mix = heapq.heappop(open_nodes)
+        _, _, found = heapq.heappop(open_nodes)
+        allowed, mix = found.allowed, found.mix
         rounded, node, split = relaxation.rounded(mix, allowed)
         reached = relaxation.objective(rounded)
         if solved < EVERY or solved % EVERY == 0:
@@ -77,15 +81,30 @@ def branch(
         if node < 0:
             ruled_out = max(ruled_out, value)  # no mix: the rounded plan is as good as the relaxation
             continue
+        floor = best + max(CLOSED, accepted_gap * abs(best))
         for half in relaxation.halves(allowed, node, split):
-            bound, mix = relaxation.solve(half)
+            found = relaxation.solve(half, floor)
             solved += 1
-            if bound - best > max(CLOSED, accepted_gap * abs(best)):
-                heapq.heappush(open_nodes, (-bound, solved, half, mix))
+            if found.value > floor:
+                ruled_out = max(ruled_out, found.dropped)
+                heapq.heappush(open_nodes, (-found.value, solved, found))
             else:
-                ruled_out = max(ruled_out, bound)
+                ruled_out = max(ruled_out, found.value)
     bound = ruled_out if ruled_out - best > CLOSED else best
     return Branched(objective=best, choice=chosen, bound=bound, relaxations=solved)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Solved:
+    """A relaxation: its value bounds the plans of its points, `mix` reaches it. `allowed`: points that are still open.
+
+    `dropped` bounds the plans with one of the other points.
+    """
+
+    value: float
+    mix: Floats
+    allowed: Floats
+    dropped: float
 
 
 class _Relaxation:
@@ -102,15 +121,19 @@ class _Relaxation:
         self._upper = self.all
         self._solver = self._model()
 
-    def solve(self, allowed: Floats) -> tuple[float, Floats]:
-        """(bound on the plans of the allowed points, the mix that reaches it)."""
+    def solve(self, allowed: Floats, floor: float) -> _Solved:
+        """Of the allowed points; those whose reduced cost leaves no plan above `floor` are dropped."""
         changed = np.nonzero(allowed != self._upper)[0].astype(np.int32)
         if len(changed):
             self._solver.changeColsBounds(len(changed), changed, np.zeros(len(changed)), allowed[changed])
             self._upper = allowed
         self._solver.run()
-        mix = np.array(self._solver.getSolution().col_value[: len(self.gain)])
-        return self._solver.getInfo().objective_function_value / SCALE, mix
+        solution, value = self._solver.getSolution(), self._solver.getInfo().objective_function_value / SCALE
+        mix = np.array(solution.col_value[: len(self.gain)])
+        with_it = value - np.abs(np.array(solution.col_dual[: len(self.gain)])) / SCALE
+        out = (allowed > 0) & (mix < MIXED) & (with_it <= floor)
+        dropped = float(with_it[out].max()) if out.any() else float("-inf")
+        return _Solved(value=value, mix=mix, allowed=np.where(out, 0.0, allowed), dropped=dropped)
 
     def rounded(self, mix: Floats, allowed: Floats) -> tuple[list[int], int, int]:
         """(of each node the best point no slower than its mix, the node to branch on, its first slower point).
