@@ -1,7 +1,7 @@
 """Compile, solve, decode: one plan of one problem at one specialization level (paper 4.3, 4.4).
 
 The planner's own exact solver comes first. Its optimum is the optimum within caps too where it keeps them; where it
-breaks one, and where it gave up before the time did, a MIP solver takes over. `compile_plan` may be called from any thread.
+breaks one, and where it gave up with time left, a MIP solver takes over. `compile_plan` may be called from any thread.
 """
 
 from __future__ import annotations
