@@ -1,9 +1,10 @@
 """Branch and bound for what the search over partial plans leaves open (ours).
 
-The LP relaxation may mix points of a node. A node is branched on where its mix gains most over the best single point
-that is no slower: into the points up to the mixed duration and those beyond. Neither half holds the mix, and their
-hulls are lower than the whole one's: this bounds more than fixing single points does. HiGHS solves the relaxations, one
-after the other, each from the basis of the last.
+The LP relaxation may mix points of a node. Such a node is split into the points up to the mixed duration and those
+beyond. Neither half holds the mix, and their hulls are lower than the whole one's: this bounds more than fixing single
+points does. Of the nodes whose mix gains most over the best single point that is no slower, the one is split whose
+halves lower the bound most: found by solving both the first time, then from what its splits did before (pseudo-costs).
+HiGHS solves the relaxations, one after the other, each from the basis of the last.
 """
 
 from __future__ import annotations
@@ -28,8 +29,13 @@ SCALE = 1000.0
 LP_TOLERANCE = 1e-9
 CLOSED = 1e-9
 """A relaxation that is better than the incumbent by less is no better: so exact are its values."""
+ROUNDING = 1e-12
 MIXED = 1e-6
 """A node mixes points when none has more than 1 - MIXED."""
+CANDIDATES = 8
+"""Nodes that are compared before one of them is split."""
+WEAKER_HALF = 5.0
+"""How much more the half that lowers the bound less counts: both have to be closed."""
 EVERY = 8
 """Every so many relaxations the rounded plan is improved node by node; the first EVERY always are."""
 
@@ -58,40 +64,100 @@ def branch(
 
     At most `most` relaxations; what is still open then, or at `stop()`, has its bound.
     """
-    relaxation = _Relaxation(order, fronts, price)
-    best, chosen, ruled_out, solved = objective, None, float("-inf"), 1
-    floor = best + max(CLOSED, accepted_gap * abs(best))
-    found = relaxation.solve(relaxation.all, floor)
-    ruled_out = max(ruled_out, found.dropped)
-    open_nodes = [(-found.value, 0, found)]
-    while open_nodes:
-        floor = best + max(CLOSED, accepted_gap * abs(best))
-        value = -open_nodes[0][0]
-        if value <= floor or solved >= most or stop():
-            ruled_out = max(ruled_out, value)
-            break
-        _, _, found = heapq.heappop(open_nodes)
-        allowed, mix = found.allowed, found.mix
-        rounded, node, split = relaxation.rounded(mix, allowed)
-        reached = relaxation.objective(rounded)
-        if solved < EVERY or solved % EVERY == 0:
-            reached, rounded = improved(order, fronts, price, rounded, stop)
-        if reached > best:
-            best, chosen = reached, rounded
-        if node < 0:
-            ruled_out = max(ruled_out, value)  # no mix: the rounded plan is as good as the relaxation
-            continue
-        floor = best + max(CLOSED, accepted_gap * abs(best))
-        for half in relaxation.halves(allowed, node, split):
-            found = relaxation.solve(half, floor)
-            solved += 1
-            if found.value > floor:
-                ruled_out = max(ruled_out, found.dropped)
-                heapq.heappush(open_nodes, (-found.value, solved, found))
+    tree = _Tree(_Relaxation(order, fronts, price), objective, accepted_gap)
+    tree.add(tree.relaxation.solve(tree.relaxation.all, tree.floor))
+    while tree.open and tree.value > tree.floor and tree.relaxation.solved < most and not stop():
+        found = tree.pop()
+        rounded, splits = tree.relaxation.rounded(found)
+        tree.reach(rounded, stop)
+        if splits:
+            for half in tree.split(found, splits):
+                tree.add(half)
+        else:
+            tree.rule_out(found.value)  # no mix: the rounded plan is as good as the relaxation
+    if tree.open:
+        tree.rule_out(tree.value)
+    bound = tree.ruled_out if tree.ruled_out - tree.best > CLOSED else tree.best
+    return Branched(objective=tree.best, choice=tree.chosen, bound=bound, relaxations=tree.relaxation.solved)
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """A node to split at one of its points; `loss`: by how much its mix gains more than the best point before it."""
+
+    loss: float
+    node: int
+    point: int
+
+
+class _Tree:
+    """The incumbent (`best`, `chosen`), the relaxations that are open, and a bound on all that are not."""
+
+    def __init__(self, relaxation: _Relaxation, objective: float, accepted_gap: float) -> None:
+        self.relaxation, self.accepted_gap = relaxation, accepted_gap
+        self.best, self.ruled_out = objective, float("-inf")
+        self.chosen: list[int] | None = None
+        self.open: list[tuple[float, int, _Solved]] = []
+        self._drops: dict[int, list[tuple[float, float]]] = {}
+        self._added = 0
+
+    @property
+    def floor(self) -> float:
+        """Plans that are no better than this are not looked for."""
+        return self.best + max(CLOSED, self.accepted_gap * abs(self.best))
+
+    @property
+    def value(self) -> float:
+        """The best of the open relaxations."""
+        return -self.open[0][0]
+
+    def pop(self) -> _Solved:
+        return heapq.heappop(self.open)[2]
+
+    def add(self, found: _Solved) -> None:
+        if found.value <= self.floor:
+            self.rule_out(found.value)
+            return
+        self.rule_out(found.dropped)
+        self._added += 1
+        heapq.heappush(self.open, (-found.value, self._added, found))
+
+    def rule_out(self, value: float) -> None:
+        self.ruled_out = max(self.ruled_out, value)
+
+    def reach(self, rounded: list[int], stop: Stop) -> None:
+        """Takes a plan as the incumbent where it is better, improved node by node every so often."""
+        relaxation, objective = self.relaxation, self.relaxation.objective(rounded)
+        if self._added <= EVERY or self._added % EVERY == 0:
+            objective, rounded = improved(relaxation.order, relaxation.fronts, relaxation.price, rounded, stop)
+        if objective > self.best:
+            self.best, self.chosen = objective, rounded
+
+    def split(self, found: _Solved, splits: Sequence[_Split]) -> tuple[_Solved, _Solved]:
+        """The halves of the split that lowers the bound most; splits of a node that is new are solved to see."""
+        best: tuple[float, _Split, tuple[_Solved, _Solved] | None] | None = None
+        for split in splits[:CANDIDATES]:
+            known, halves = self._drops.get(split.node), None
+            if known is None:
+                halves = self._halves(found, split)
+                drops = found.value - halves[0].value, found.value - halves[1].value
             else:
-                ruled_out = max(ruled_out, found.value)
-    bound = ruled_out if ruled_out - best > CLOSED else best
-    return Branched(objective=best, choice=chosen, bound=bound, relaxations=solved)
+                faster, slower = (split.loss * sum(part) / len(known) for part in zip(*known, strict=True))
+                drops = faster, slower
+            score = WEAKER_HALF * min(drops) + max(drops)
+            if best is None or score > best[0]:
+                best = score, split, halves
+        if best is None:
+            raise ValueError("there is nothing to split")
+        return best[2] or self._halves(found, best[1])
+
+    def _halves(self, found: _Solved, split: _Split) -> tuple[_Solved, _Solved]:
+        faster, slower = (
+            self.relaxation.solve(allowed, self.floor) for allowed in self.relaxation.halves(found.allowed, split)
+        )
+        drops = (found.value - faster.value) / split.loss, (found.value - slower.value) / split.loss
+        self._drops.setdefault(split.node, []).append(drops)
+        return faster, slower
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +184,7 @@ class _Relaxation:
         self.gain = np.array([point[0] for front in fronts for point in front])
         self.duration = np.array([point[1] for front in fronts for point in front])
         self.all: Floats = np.ones(len(self.gain))
+        self.solved = 0
         self._upper = self.all
         self._solver = self._model()
 
@@ -128,6 +195,7 @@ class _Relaxation:
             self._solver.changeColsBounds(len(changed), changed, np.zeros(len(changed)), allowed[changed])
             self._upper = allowed
         self._solver.run()
+        self.solved += 1
         solution, value = self._solver.getSolution(), self._solver.getInfo().objective_function_value / SCALE
         mix = np.array(solution.col_value[: len(self.gain)])
         with_it = value - np.abs(np.array(solution.col_dual[: len(self.gain)])) / SCALE
@@ -135,37 +203,33 @@ class _Relaxation:
         dropped = float(with_it[out].max()) if out.any() else float("-inf")
         return _Solved(value=value, mix=mix, allowed=np.where(out, 0.0, allowed), dropped=dropped)
 
-    def rounded(self, mix: Floats, allowed: Floats) -> tuple[list[int], int, int]:
-        """(of each node the best point no slower than its mix, the node to branch on, its first slower point).
-
-        The node is -1 where no node gains by mixing.
-        """
-        largest = np.maximum.reduceat(mix, self.first)
-        slower = np.add.reduceat(mix * self.duration, self.first)
-        gained = np.add.reduceat(mix * self.gain, self.first)
-        chosen = [int(i) for i in self._argmax(mix)]
-        node, split, most = -1, 0, TOLERANCE
-        for mixed in np.nonzero(largest < 1 - MIXED)[0].tolist():
-            start, end = int(self.first[mixed]), int(self.end[mixed])
-            legal = np.nonzero(allowed[start:end])[0]
+    def rounded(self, found: _Solved) -> tuple[list[int], list[_Split]]:
+        """Of each node the best point no slower than its mix, and the splits of the nodes that gain by mixing."""
+        largest = np.maximum.reduceat(found.mix, self.first)
+        slower = np.add.reduceat(found.mix * self.duration, self.first)
+        gained = np.add.reduceat(found.mix * self.gain, self.first)
+        chosen, splits = self._argmax(found.mix), list[_Split]()
+        for node in np.nonzero(largest < 1 - MIXED)[0].tolist():
+            start, end = int(self.first[node]), int(self.end[node])
+            legal = np.nonzero(found.allowed[start:end])[0]
             seconds = self.duration[start:end][legal]
-            cut = int(np.searchsorted(seconds, slower[mixed] * (1 + 1e-12) + 1e-12, side="right"))
+            cut = int(np.searchsorted(seconds, slower[node] * (1 + ROUNDING) + ROUNDING, side="right"))
             cut = min(max(cut, 1), len(legal) - 1)
-            chosen[mixed] = int(legal[cut - 1])
-            loss = float(gained[mixed]) - float(self.gain[start + legal[cut - 1]])
-            if loss > most:
-                node, split, most = mixed, int(legal[cut]), loss
-        return chosen, node, split
+            chosen[node] = int(legal[cut - 1])
+            loss = float(gained[node]) - float(self.gain[start + legal[cut - 1]])
+            if loss > TOLERANCE:
+                splits.append(_Split(loss, node, int(legal[cut])))
+        return chosen, sorted(splits, key=lambda split: -split.loss)
 
     def _argmax(self, mix: Floats) -> list[int]:
         return [int(mix[a:b].argmax()) for a, b in zip(self.first, self.end, strict=True)]
 
-    def halves(self, allowed: Floats, node: int, split: int) -> tuple[Floats, Floats]:
-        """The node's points before `split`, and from it on."""
-        start, end = int(self.first[node]), int(self.end[node])
+    def halves(self, allowed: Floats, split: _Split) -> tuple[Floats, Floats]:
+        """The node's points before the split, and from it on."""
+        start, end = int(self.first[split.node]), int(self.end[split.node])
         faster, slower = allowed.copy(), allowed.copy()
-        faster[start + split : end] = 0.0
-        slower[start : start + split] = 0.0
+        faster[start + split.point : end] = 0.0
+        slower[start : start + split.point] = 0.0
         return faster, slower
 
     def objective(self, chosen: Sequence[int]) -> float:
