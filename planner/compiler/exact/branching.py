@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from highspy import Highs, HighsLp, MatrixFormat, ObjSense, kHighsInf
+from highspy import Highs, HighsLp, HighsModelStatus, MatrixFormat, ObjSense, kHighsInf
 
 from planner.compiler.exact.bound import TOLERANCE, improved, makespan_of
 from planner.compiler.exact.labels import Stop
@@ -25,7 +25,7 @@ from planner.compiler.exact.points import Point
 
 Floats = npt.NDArray[np.float64]
 SCALE = 1000.0
-"""The objective is of order 1; the solver's tolerances are absolute."""
+"""Most that a node can gain, as the solver sees it: its tolerances are absolute. Times are counted in the longest."""
 LP_TOLERANCE = 1e-9
 CLOSED = 1e-9
 """A relaxation that is better than the incumbent by less is no better: so exact are its values."""
@@ -38,6 +38,10 @@ WEAKER_HALF = 5.0
 """How much more the half that lowers the bound less counts: both have to be closed."""
 EVERY = 8
 """Every so many relaxations the rounded plan is improved node by node; the first EVERY always are."""
+
+
+class Unsolved(ArithmeticError):
+    """The solver gave no optimal answer to a relaxation, which always has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +66,21 @@ def branch(
 ) -> Branched:
     """Best bound first, until every plan better than `objective` by more than the accepted gap is ruled out or found.
 
-    At most `most` relaxations; what is still open then, or at `stop()`, has its bound.
+    At most `most` relaxations; what is still open then, or at `stop()`, has its bound. Where the solver fails nothing
+    is bounded: infinity.
     """
     tree = _Tree(_Relaxation(order, fronts, price), objective, accepted_gap)
+    try:
+        _grow(tree, most, stop)
+    except Unsolved:
+        tree.rule_out(float("inf"))
+    if tree.open:
+        tree.rule_out(tree.value)
+    bound = tree.ruled_out if tree.ruled_out - tree.best > CLOSED else tree.best
+    return Branched(objective=tree.best, choice=tree.chosen, bound=bound, relaxations=tree.relaxation.solved)
+
+
+def _grow(tree: _Tree, most: int, stop: Stop) -> None:
     tree.add(tree.relaxation.solve(tree.relaxation.all, tree.floor))
     while tree.open and tree.value > tree.floor and tree.relaxation.solved < most and not stop():
         found = tree.pop()
@@ -75,10 +91,6 @@ def branch(
                 tree.add(half)
         else:
             tree.rule_out(found.value)  # no mix: the rounded plan is as good as the relaxation
-    if tree.open:
-        tree.rule_out(tree.value)
-    bound = tree.ruled_out if tree.ruled_out - tree.best > CLOSED else tree.best
-    return Branched(objective=tree.best, choice=tree.chosen, bound=bound, relaxations=tree.relaxation.solved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,21 +196,32 @@ class _Relaxation:
         self.gain = np.array([point[0] for front in fronts for point in front])
         self.duration = np.array([point[1] for front in fronts for point in front])
         self.all: Floats = np.ones(len(self.gain))
+        # What the solver sees counts from each node's least gain, in units of the largest range and longest duration.
+        least = np.minimum.reduceat(self.gain, self.first)
+        more = self.gain - np.repeat(least, sizes)
+        self.base, self.scale = float(least.sum()), SCALE / (float(more.max()) or 1.0)
+        self.unit_s = float(self.duration.max()) or 1.0
         self.solved = 0
         self._upper = self.all
-        self._solver = self._model()
+        self._solver = self._model(self.scale * more, self.duration / self.unit_s)
 
     def solve(self, allowed: Floats, floor: float) -> _Solved:
-        """Of the allowed points; those whose reduced cost leaves no plan above `floor` are dropped."""
+        """Of the allowed points; those whose reduced cost leaves no plan above `floor` are dropped.
+
+        Raises Unsolved where the solver does not call its answer optimal.
+        """
         changed = np.nonzero(allowed != self._upper)[0].astype(np.int32)
         if len(changed):
             self._solver.changeColsBounds(len(changed), changed, np.zeros(len(changed)), allowed[changed])
             self._upper = allowed
         self._solver.run()
         self.solved += 1
-        solution, value = self._solver.getSolution(), self._solver.getInfo().objective_function_value / SCALE
+        if self._solver.getModelStatus() != HighsModelStatus.kOptimal:
+            raise Unsolved(f"a relaxation ended as {self._solver.getModelStatus()}")
+        solution = self._solver.getSolution()
+        value = self.base + self._solver.getInfo().objective_function_value / self.scale
         mix = np.array(solution.col_value[: len(self.gain)])
-        with_it = value - np.abs(np.array(solution.col_dual[: len(self.gain)])) / SCALE
+        with_it = value - np.abs(np.array(solution.col_dual[: len(self.gain)])) / self.scale
         out = (allowed > 0) & (mix < MIXED) & (with_it <= floor)
         dropped = float(with_it[out].max()) if out.any() else float("-inf")
         return _Solved(value=value, mix=mix, allowed=np.where(out, 0.0, allowed), dropped=dropped)
@@ -237,12 +260,12 @@ class _Relaxation:
         makespan = makespan_of(self.order, [point[1] for point in points])
         return sum([point[0] for point in points]) - self.price * makespan
 
-    def _model(self) -> Any:
-        points, nodes = len(self.gain), len(self.fronts)
+    def _model(self, gain: Floats, duration: Floats) -> Any:
+        points, nodes = len(gain), len(self.fronts)
         rows = _Rows()
         for n in range(nodes):
             mine = range(int(self.first[n]), int(self.end[n]))
-            takes = [-float(self.duration[i]) for i in mine]
+            takes = [-float(duration[i]) for i in mine]
             rows.add(mine, [1.0] * len(mine), 1.0, 1.0)
             for m in self.order.predecessors[n] or (None,):
                 before = ([], []) if m is None else ([points + m], [-1.0])
@@ -251,7 +274,7 @@ class _Relaxation:
                 rows.add([points + nodes, points + n], [1.0, -1.0], 0.0, kHighsInf)
         lp = HighsLp()
         lp.num_col_, lp.num_row_ = points + nodes + 1, len(rows.lower)
-        lp.col_cost_ = np.concatenate((SCALE * self.gain, np.zeros(nodes), [-SCALE * self.price]))
+        lp.col_cost_ = np.concatenate((gain, np.zeros(nodes), [-self.scale * self.price * self.unit_s]))
         lp.col_lower_ = np.zeros(lp.num_col_)
         lp.col_upper_ = np.concatenate((self.all, np.full(nodes + 1, kHighsInf)))
         lp.row_lower_, lp.row_upper_ = np.array(rows.lower), np.array(rows.upper)

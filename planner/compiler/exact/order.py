@@ -8,6 +8,9 @@ from functools import cached_property
 
 from planner.compiler.workflow import Workflow
 
+Sets = dict[int, tuple[int, ...]]
+"""Decided nodes by the undecided ones that wait for them, as bits."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
@@ -56,26 +59,29 @@ def decision_order(workflow: Workflow, *, backward: bool = False) -> Order:
     ready = [i for i, count in enumerate(missing) if count == 0]
     sources = len(ready)
     undecided = (1 << len(before)) - 1
-    open_sets: dict[int, list[int]] = {}
+    open_sets: Sets = {}
+    members: dict[int, tuple[int, ...]] = {}
     decided: list[int] = []
     sets: list[tuple[tuple[int, ...], ...]] = []
     waiting: list[tuple[tuple[int, ...], ...]] = []
     origin: list[bool] = []
     while ready:
-        node = _fewest_open(ready, open_sets, waiters, undecided)
+        node = _fewest_open(ready, open_sets, before, waiters, undecided)
         ready.remove(node)
         decided.append(node)
         sources -= not before[node]
         undecided &= ~(1 << node)
         open_sets = _without(open_sets, 1 << node)
-        open_sets.setdefault(waiters[node] & undecided, []).append(node)
+        waiting_for_it = waiters[node] & undecided
+        open_sets[waiting_for_it] = (*open_sets.get(waiting_for_it, ()), node)
         for successor in after[node]:
             missing[successor] -= 1
             if missing[successor] == 0:
                 ready.append(successor)
         masks = [mask for mask in open_sets if mask] + ([0] if 0 in open_sets else [])
-        sets.append(tuple(tuple(open_sets[mask]) for mask in masks))
-        waiting.append(tuple(_members(mask) for mask in masks))
+        members = {mask: members.get(mask) or _members(mask) for mask in masks}
+        sets.append(tuple([open_sets[mask] for mask in masks]))
+        waiting.append(tuple(members.values()))
         origin.append(sources > 0)
     return Order(
         order=tuple(decided),
@@ -87,21 +93,30 @@ def decision_order(workflow: Workflow, *, backward: bool = False) -> Order:
     )
 
 
-def _fewest_open(ready: Sequence[int], open_sets: dict[int, list[int]], waiters: Sequence[int], undecided: int) -> int:
+def _fewest_open(
+    ready: Sequence[int],
+    open_sets: Sets,
+    before: Sequence[Sequence[int]],
+    waiters: Sequence[int],
+    undecided: int,
+) -> int:
     """The ready node after which the fewest sets are open (ties: file order)."""
 
     def opened(node: int) -> tuple[int, int]:
-        rest = undecided & ~(1 << node)
-        return len({waiters[node] & rest, *[mask & rest for mask in open_sets]}), node
+        bit, own = 1 << node, waiters[node] & undecided
+        # Only sets that wait for the node change: each becomes one with the set that waits for the same others.
+        joined = sum([mask ^ bit in open_sets for mask in {waiters[p] & undecided for p in before[node]}])
+        return (own not in open_sets and own | bit not in open_sets) - joined, node
 
     return ready[0] if len(ready) == 1 else min(ready, key=opened)
 
 
-def _without(open_sets: dict[int, list[int]], bit: int) -> dict[int, list[int]]:
+def _without(open_sets: Sets, bit: int) -> Sets:
     """The sets when one more node is decided: those that waited for the same others become one."""
-    found: dict[int, list[int]] = {}
+    found: Sets = {}
     for mask, members in open_sets.items():
-        found.setdefault(mask & ~bit, []).extend(members)
+        left = mask & ~bit
+        found[left] = found[left] + members if left in found else members
     return found
 
 
