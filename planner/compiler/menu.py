@@ -11,6 +11,7 @@ import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from planner.compiler.durations import PlacedCall, Server, Stage, cost, gpu_s, max_calls, tau, tokens, work
@@ -25,6 +26,8 @@ Value = TypeVar("Value")
 
 MAX_MENUS = 256
 """Menus kept per profiles, fleet and policies: a menu of 24 columns takes some tens of kB."""
+MAX_FLEETS = 8
+"""Fleets with policies whose menus are kept per profiles: a worker lives longer than a fleet's calibration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +110,9 @@ def menu_of(problem: PlanningProblem, node: LlmNode) -> NodeMenu:
     if found is None:
         offers = menus.offers.get(legal)
         if offers is None:
-            offers = _kept(menus.offers, legal, tuple(map(_TabledOffer, Offers(problem, node))))
+            offers = kept(menus.offers, legal, tuple(map(_TabledOffer, Offers(problem, node))), MAX_MENUS)
         rank = {model.name: (model.size_rank, model.name) for model in problem.catalog.models}
-        found = _kept(menus.made, key, NodeMenu(offers, rank, key[2], node.max_tokens))
+        found = kept(menus.made, key, NodeMenu(offers, rank, key[2], node.max_tokens), MAX_MENUS)
     return found
 
 
@@ -123,15 +126,19 @@ class Menus:
     """The certificate's own tables, which live as long."""
 
 
-def _kept(kept: dict[Hashable, Value], key: Hashable, value: Value) -> Value:
-    if len(kept) >= MAX_MENUS:
-        kept.clear()
-    kept[key] = value
+def kept(cache: dict[Hashable, Value], key: Hashable, value: Value, most: int) -> Value:
+    """`value`, now in the cache, which is emptied first where it holds `most`."""
+    if len(cache) >= most:
+        cache.clear()
+    cache[key] = value
     return value
 
 
 class NodeMenu(Menu):
-    """The menu of an LLM node: rows at once, columns when they are asked for."""
+    """The menu of an LLM node: rows at once, columns when they are asked for.
+
+    Raises ValueError on an implementation whose numbers are not finite: no solver can compare it.
+    """
 
     def __init__(
         self,
@@ -149,6 +156,8 @@ class NodeMenu(Menu):
             found = offer.numbers(prompt_tokens, max_tokens)
             if found is not None:
                 verifier, (price, work_s, duration_s, _) = found
+                if not isfinite(price + work_s + duration_s):
+                    raise ValueError(f"{offer.name} takes no finite time and cost: check its profile, rates and prices")
                 rows.append(Row(len(rows), offer.quality, price, work_s, duration_s))
                 self._legal.append((offer.offer, offer.offer.verifiers[verifier]))
         rows.sort(key=_by_duration)
@@ -229,6 +238,10 @@ class _TabledOffer:
     def __init__(self, offer: Offer) -> None:
         self.offer, self.quality, self._prompt_tokens = offer, offer.profile.quality, offer.profile.prompt_tokens
         self._options = [_tabled(offer.place(verifier, 0, sys.maxsize)) for verifier in offer.verifiers]
+
+    @property
+    def name(self) -> str:
+        return f"{self.offer.profile.skill} by {self.offer.base.model.name}.{self.offer.policy.name}"
 
     def numbers(self, prompt_tokens: int | None, max_tokens: int) -> tuple[int, _Sums] | None:
         """(position of the verifying server, sums); None where the context is too short."""

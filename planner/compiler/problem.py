@@ -13,7 +13,7 @@ from planner.compiler.coefficients import Coefficients, build_coefficients
 from planner.compiler.digest import content_digest
 from planner.compiler.exact.order import Orders
 from planner.compiler.limits import NO_LIMITS, Limits
-from planner.compiler.menu import Menus
+from planner.compiler.menu import MAX_FLEETS, Menus, kept
 from planner.compiler.plan import Infeasible
 from planner.compiler.policies import POLICIES, Policy
 from planner.compiler.pricing import Pricing
@@ -75,7 +75,7 @@ class PlanningProblem:
         """The menus of these profiles for this fleet and these policies, shared by all problems of the process."""
         scope = (self.catalog.models, self.catalog.backends, self.versions["policies"])
         found = self.profiles.menus.get(scope)
-        return self.profiles.menus.setdefault(scope, Menus()) if found is None else found
+        return kept(self.profiles.menus, scope, Menus(), MAX_FLEETS) if found is None else found
 
     @cached_property
     def versions(self) -> Mapping[str, str]:

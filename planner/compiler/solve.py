@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Literal
 
 from planner.compiler import exact
@@ -34,6 +35,8 @@ PROVED_UP_TO = 32
 """Nodes up to which a plan is searched for until it is proved optimal, or the time is up."""
 ACCEPTED_GAP = 1e-3
 """Of larger workflows: a proven gap that is good enough. Profiles are known to some percent."""
+SHARE_WITH_CAPS = 0.25
+"""Of the time for the own solver where there are caps, which it does not know: the rest is left to one that does."""
 Solver = Literal["auto", "cbc", "highs"]
 Timer = Callable[[], float]
 
@@ -53,7 +56,7 @@ def compile_plan(
     proven gap; an Infeasible that is not `proved` where no plan within the limits was found by then. With a proven gap
     of at most `accepted_gap` the search ends early: 0 up to PROVED_UP_TO nodes, else ACCEPTED_GAP. `Plan.solve_s`
     covers building the model, solving and decoding; the coefficients are built on the problem's first use.
-    Raises ValueError on a negative level, and on limits that name no LLM node of the workflow.
+    Raises ValueError on a level that is negative or not finite, and on limits that name no LLM node of the workflow.
     """
     started = timer()
     coefficients = problem.coefficients
@@ -76,8 +79,8 @@ def compile_coefficients(
     timer: Timer = time.perf_counter,
 ) -> Plan | Infeasible:
     """`compile_plan` from coefficients, which need not be the problem's own: a residual problem plans fewer nodes."""
-    if level < 0:
-        raise ValueError(f"level must not be negative, got {level}")
+    if not 0 <= level < inf:
+        raise ValueError(f"level must {'not be negative' if level < 0 else 'be a finite number'}, got {level}")
     started = timer()
     deadline = time.perf_counter() + time_limit_s
     gap = (ACCEPTED_GAP if len(coefficients.nodes) > PROVED_UP_TO else 0.0) if accepted_gap is None else accepted_gap
@@ -113,7 +116,7 @@ def _solve_own(
     coefficients: Coefficients, level: float, caps: Sequence[Cap], deadline: float, gap: float
 ) -> Solution | Infeasible:
     """The own solver, which knows no caps; the MIP solver where its plan breaks one or is not proved."""
-    limit_s = max(0.0, deadline - time.perf_counter())
+    limit_s = max(0.0, deadline - time.perf_counter()) * (SHARE_WITH_CAPS if caps else 1.0)
     found, choice = exact.solve(coefficients, level, limit_s, accepted_gap=gap)
     own = Solution(
         choice=choice,

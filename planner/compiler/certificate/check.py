@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import isclose, log, prod
+from math import inf, isclose, isfinite, log, prod
 
 from planner.compiler.certificate.facts import Facts, Numbers, facts_of, longest_path
 from planner.compiler.digest import content_digest
@@ -147,13 +147,16 @@ def _penalty(weight: float, value: float, reference: float) -> float:
 
 
 def _wrong_marks(problem: PlanningProblem, plan: Plan, demand: Mapping[str, float]) -> Iterator[str]:
+    for name in ("level", "gap", "solve_s"):
+        if not 0 <= getattr(plan, name) < inf:
+            yield f"{name} is {getattr(plan, name)}, no number from 0"
     largest = max(demand, key=lambda name: demand[name], default=None)
-    share = demand.get(plan.dominant_model or "", 0.0)
-    if largest is not None and not isclose(share, demand[largest], rel_tol=TOLERANCE):
+    share = demand.get(plan.dominant_model or "", -inf)
+    if plan.dominant_model != largest and not isclose(share, max(demand.values(), default=0.0), rel_tol=TOLERANCE):
         yield f"dominant_model is {plan.dominant_model}, the largest share of work is {largest}"
     if dict(plan.versions) != dict(problem.versions):
         yield f"versions are {dict(plan.versions)}, the problem's are {dict(problem.versions)}"
-    if plan.digest != content_digest((plan.level, plan.assignment, plan.versions)):
+    if isfinite(plan.level) and plan.digest != content_digest((plan.level, plan.assignment, plan.versions)):
         yield f"digest {plan.digest} does not belong to the plan's level, assignment and versions"
 
 

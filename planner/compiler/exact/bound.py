@@ -21,6 +21,8 @@ TOLERANCE = 1e-10
 """Plans whose objectives differ by less count as equal."""
 ON_PATH_S = 1e-9
 """A node with less slack is on a longest path."""
+ROUNDING = 1e-12
+"""Of the latency term: what it changes by less may be rounding, and node by node rounding may lead in a circle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +126,7 @@ def improved(
     current = list(choice)
     durations = [front[k][1] for front, k in zip(fronts, current, strict=True)]
     makespan, slack = _slack(order, durations)
-    changed = True
+    enough, changed = max(TOLERANCE, ROUNDING * price * makespan), True
     while changed and not stop():
         changed = False
         for node, front in enumerate(fronts):
@@ -142,7 +144,7 @@ def improved(
                     avoiding = makespan if slack[node] > ON_PATH_S else _avoiding(order, durations, node)
                 floor = avoiding if faster and avoiding is not None else makespan
                 longer = max(floor, through + point[1])
-                if point[0] - gain - price * (longer - makespan) > TOLERANCE:
+                if point[0] - gain - price * (longer - makespan) > enough:
                     current[node], durations[node], changed = k, point[1], True
                     makespan, slack = _slack(order, durations)
                     gain, seconds = point[0], point[1]

@@ -14,7 +14,10 @@ Point = tuple[float, float, int]
 
 
 def points_of(coefficients: Coefficients, node_id: str, level: float) -> list[Point]:
-    """A node's Pareto front, fastest first: each point is slower and gains more than the one before."""
+    """A node's Pareto front, fastest first: each point is slower and gains more than the one before.
+
+    Raises ValueError where no column's gain is a number: the weights or the level are too large.
+    """
     node = coefficients.nodes.get(node_id)
     if node is None:
         return [(0.0, coefficients.fixed_s[node_id], -1)]
@@ -26,6 +29,8 @@ def points_of(coefficients: Coefficients, node_id: str, level: float) -> list[Po
                 front.pop()
             front.append(point)
             best = point[0]
+    if not front:
+        raise ValueError(f"node {node_id} has no finite gain at level {level}: use smaller weights or a smaller level")
     return front
 
 

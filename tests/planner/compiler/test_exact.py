@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -14,8 +15,8 @@ from planner.compiler import exact
 from planner.compiler.bundle import compile_bundle
 from planner.compiler.certificate import verify_plan
 from planner.compiler.exact import labels, layers
-from planner.compiler.exact.bound import lagrangian_bound
-from planner.compiler.exact.branching import branch
+from planner.compiler.exact.bound import improved, lagrangian_bound
+from planner.compiler.exact.branching import _Relaxation, branch
 from planner.compiler.exact.order import Order, Orders, decision_order
 from planner.compiler.exact.passes import Explore, search
 from planner.compiler.exact.points import Point, points_of
@@ -176,6 +177,61 @@ def test_branching_agrees_with_every_plan(instance: Instance, most: int, gap: fl
         assert found.objective == pytest.approx(best, abs=1e-9)
 
 
+@sampled(100)
+@given(
+    instance=instances(),
+    unit_s=st.sampled_from([1e-9, 1e-6, 1e-3, 1.0, 1e5]),
+    worth=st.sampled_from([1e-3, 1.0, 1e3]),
+    start=st.sampled_from([-7.0, -0.5, 0.0]),
+)
+def test_branching_is_right_in_every_unit(instance: Instance, unit_s: float, worth: float, start: float) -> None:
+    """Emulated fleets are faster than real ones, and weights larger: a solver's tolerances are absolute."""
+    graph, fronts, price = instance
+    scaled = [[(worth * g, unit_s * d, k) for g, d, k in front] for front in fronts]
+    best = optimum(instance)
+    found = branch(
+        decision_order(graph),
+        scaled,
+        price * worth / unit_s,
+        (best + start) * worth,
+        accepted_gap=0.0,
+        most=10**6,
+        stop=lambda: False,
+    )
+    assert found.objective == pytest.approx(best * worth, abs=1e-8 * max(1.0, worth))
+    assert found.bound >= found.objective
+
+
+def test_branching_bounds_nothing_where_the_solver_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = _Relaxation._model
+
+    def without_iterations(*arguments: Any) -> Any:
+        solver = made(*arguments)
+        solver.setOptionValue("simplex_iteration_limit", 0)
+        return solver
+
+    monkeypatch.setattr(_Relaxation, "_model", without_iterations)
+    graph = workflow(llm("n0"), llm("n1"))
+    fronts = [[(0.0, 1.0, 0), (5.0, 2.0, 1)]] * 2
+    found = branch(decision_order(graph), fronts, 1.0, 0.0, accepted_gap=0.0, most=9, stop=lambda: False)
+    assert (found.choice, found.bound) == (None, FOREVER)
+
+
+def test_improving_node_by_node_ends_where_time_is_so_dear_that_rounding_counts() -> None:
+    """0.1 + 0.2 + 0.7 depends on the order of adding up; times this price by more than what the third point gains."""
+    graph = workflow(*(llm(f"n{i}") for i in range(5)), edges=[("n0", "n1"), ("n1", "n2")])
+    fronts = [
+        [(1.9e-09, 0.1, 0), (3.0e-09, 0.3, 1), (4.5e-07, 0.7, 2)],
+        [(5.8e-08, 0.2, 0)],
+        [(1.5e-09, 0.2, 0), (1.5e-08, 0.4, 1), (2.6e-06, 0.7, 2)],
+        [(1.7e-06, 0.7, 0)],
+        [(1.1e-09, 0.2, 0), (3.2e-07, 0.3, 1), (9.7e-07, 0.4, 2)],
+    ]
+    looks = iter(range(100))
+    improved(decision_order(graph), fronts, 1.8e9, [0] * 5, lambda: next(looks) >= 99)
+    assert next(looks) < 50
+
+
 @sampled(40)
 @given(instance=instances())
 def test_without_time_there_is_a_plan_with_a_bound(instance: Instance) -> None:
@@ -311,6 +367,35 @@ def test_few_sets_stay_open_in_a_fork_join() -> None:
     edges = [*(("root", b) for b in branches), *((b, "join") for b in branches)]
     order: Order = decision_order(workflow(llm("root"), *map(llm, branches), llm("join"), edges=edges))
     assert max(map(len, order.sets)) == 2
+
+
+@sampled(100)
+@given(instance=instances(max_nodes=9, max_points=1), backward=st.booleans())
+def test_every_decision_leaves_the_fewest_sets_open(instance: Instance, backward: bool) -> None:
+    """By the definition: of the ready nodes, the first that leaves the fewest sets of undecided nodes to wait."""
+    order = decision_order(instance[0], backward=backward)
+    for step, node in enumerate(order.order):
+        decided = order.order[:step]
+        ready = [
+            n for n, before in enumerate(order.predecessors) if n not in decided and all(p in decided for p in before)
+        ]
+
+        def opened(n: int, decided: tuple[int, ...] = decided) -> int:
+            left = {*decided, n}
+            return len({frozenset(order.successors[m]) - left for m in left})
+
+        assert node == min(ready, key=lambda n: (opened(n), n))
+        assert len(order.sets[step]) == opened(node)
+
+
+def test_steps_share_what_does_not_change_between_them() -> None:
+    """Two layers with many sets open at once: a step of its own for each would take their square in memory."""
+    nodes = 120
+    edges = [(f"n{i}", f"n{60 + (k * i + k) % 60}") for i in range(60) for k in (1, 7, 11)]
+    order = decision_order(workflow(*(llm(f"n{i}") for i in range(nodes)), edges=edges))
+    for steps in (order.sets, order.waiting):
+        distinct = {id(members) for step in steps for members in step}
+        assert len(distinct) <= nodes + len(edges) < sum(map(len, steps))
 
 
 def test_a_large_plan_may_stay_open_by_a_stated_gap_and_is_proved_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
