@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.compiler.menu import MAX_MENUS, menu_of
+from planner.compiler.menu import MAX_FLEETS, MAX_MENUS, menu_of
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.profile import ProfileSet
 from planner.compiler.workflow import LlmNode
@@ -54,3 +54,13 @@ def test_an_unlimited_variety_of_nodes_does_not_fill_the_memory() -> None:
         each = problem(profiles, llm("a", max_tokens=tokens))
         menu_of(each, each.workflow.llm_nodes[0])
         assert len(each.menus.made) <= MAX_MENUS
+
+
+def test_fleets_that_come_and_go_do_not_fill_the_memory() -> None:
+    profiles, catalog = profile_set(PAIRS), h200_catalog()
+    for speed in range(1, MAX_FLEETS + 5):
+        rates = replace(catalog.backends[-1].rates, decode_tokens_per_s=100.0 + speed)
+        faster = replace(catalog, backends=(*catalog.backends[:-1], replace(catalog.backends[-1], rates=rates)))
+        each = problem(profiles, llm("a"), catalog=faster)
+        menu_of(each, each.workflow.llm_nodes[0])
+        assert len(profiles.menus) <= MAX_FLEETS

@@ -180,3 +180,10 @@ def test_the_digest_ignores_how_the_plan_was_found() -> None:
     assert plan_digest(replace(plan, solve_s=9.0, solver="other", gap=0.1)) == plan.digest
     assert plan_digest(replace(plan, level=3.0)) != plan.digest
     assert Plan.from_json(plan.to_json()) == plan
+
+
+@pytest.mark.parametrize("level", [-1.0, float("inf"), float("nan")])
+def test_a_level_has_to_be_a_finite_number_from_0(level: float) -> None:
+    problem = PlanningProblem(workflow=workflow(llm("only")), catalog=h200_catalog(), profiles=profile_set([pair()]))
+    with pytest.raises(ValueError, match="level must"):
+        compile_plan(problem, level)
