@@ -63,6 +63,10 @@ def test_compiled_bundles_are_clean(planning: PlanningProblem) -> None:
     assert verify_plan(paper, planned(compile_plan(paper, 3.0))) == ()
 
 
+def redigested(plan: Plan) -> Plan:
+    return replace(plan, digest=plan_digest(plan))
+
+
 def scaled(values: dict[str, float], name: str) -> dict[str, float]:
     return {**values, name: values[name] * 1.01 + 0.001}
 
@@ -80,9 +84,15 @@ NUMBERS: list[tuple[str, Callable[[Plan], Plan]]] = [
     ("demand", lambda p: replace(p, demand={**p.demand, "other": 1.0})),
     ("duration", lambda p: replace(p, durations_s=scaled(dict(p.durations_s), "t"))),
     ("dominant_model", lambda p: replace(p, dominant_model=SMALL)),
+    ("dominant_model", lambda p: replace(p, dominant_model=None)),
     ("versions", lambda p: replace(p, versions={**p.versions, "profiles": "p0"})),
     ("digest", lambda p: replace(p, digest="0" * 16)),
     ("digest", lambda p: replace(p, level=0.0)),
+    ("level", lambda p: redigested(replace(p, level=-1.5, terms={**p.terms, "demand": -p.terms["demand"]}))),
+    ("level", lambda p: replace(p, level=float("nan"))),
+    ("gap", lambda p: replace(p, gap=-0.1)),
+    ("gap", lambda p: replace(p, gap=float("nan"))),
+    ("solve_s", lambda p: replace(p, solve_s=float("inf"))),
 ]
 
 
@@ -92,6 +102,22 @@ def test_a_changed_number_is_named(
 ) -> None:
     found = verify_plan(planning, tamper(plan))
     assert any(line.startswith(what) for line in found), found
+
+
+def test_a_plan_without_work_has_no_dominant_model_or_one_that_it_uses(planning: PlanningProblem) -> None:
+    tools = replace(planning, workflow=workflow(tool("t")), known_prompt_tokens={})
+    instant = tuple(
+        replace(b, rates=replace(b.rates, prefill_base_s=0.0, prefill_per_token_s=0.0))
+        for b in planning.catalog.backends
+    )
+    silent = profile_set([pair(output_tokens=0)])
+    no_time = replace(tools, workflow=workflow(llm("a")), profiles=silent)
+    no_time = replace(no_time, catalog=replace(planning.catalog, backends=instant))
+    for case, dominant in ((tools, None), (no_time, LARGE)):
+        plan = planned(compile_plan(case, 0.0))
+        assert (plan.dominant_model, verify_plan(case, plan)) == (dominant, ())
+        wrong = verify_plan(case, replace(plan, dominant_model=MIDDLE))
+        assert wrong == (f"dominant_model is {MIDDLE}, the largest share of work is {dominant}",)
 
 
 PRICED: list[tuple[str, Callable[[Plan], Plan]]] = [
@@ -133,8 +159,7 @@ def test_gpu_seconds_are_derived_with_and_without_a_fit(planning: PlanningProble
 
 def assigned(plan: Plan, node: str, **change: str | None) -> Plan:
     implementation = replace(plan.assignment[node], **change)  # type: ignore[arg-type]  # fields of Implementation
-    changed = replace(plan, assignment={**plan.assignment, node: implementation})
-    return replace(changed, digest=plan_digest(changed))
+    return redigested(replace(plan, assignment={**plan.assignment, node: implementation}))
 
 
 def large(policy: str) -> dict[str, str | None]:

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from planner.compiler import exact
@@ -177,6 +177,12 @@ def test_branching_agrees_with_every_plan(instance: Instance, most: int, gap: fl
         assert found.objective == pytest.approx(best, abs=1e-9)
 
 
+ONE_PLAN: Instance = workflow(llm("n0"), llm("n1")), [[(-3.0, 5.0, 0)], [(4.0, 5.0, 0)]], 2.5
+TWO_PLANS: Instance = workflow(llm("n0")), [[(3.0, 0.0, 0), (7.0, 5.0, 1)]], 1.0
+
+
+@example(instance=ONE_PLAN, unit_s=1e-3, worth=1e3, start=-0.5)
+@example(instance=TWO_PLANS, unit_s=1e-6, worth=1e3, start=-0.5)
 @sampled(100)
 @given(
     instance=instances(),
@@ -218,17 +224,16 @@ def test_branching_bounds_nothing_where_the_solver_fails(monkeypatch: pytest.Mon
 
 
 def test_improving_node_by_node_ends_where_time_is_so_dear_that_rounding_counts() -> None:
-    """0.1 + 0.2 + 0.7 depends on the order of adding up; times this price by more than what the third point gains."""
-    graph = workflow(*(llm(f"n{i}") for i in range(5)), edges=[("n0", "n1"), ("n1", "n2")])
+    """0.5 + 0.3 and 0.7 + 0.1 differ by rounding, which costs more at this price than the first node's points gain."""
+    graph = workflow(*(llm(f"n{i}") for i in range(4)), edges=[("n0", "n2"), ("n0", "n3"), ("n1", "n3")])
     fronts = [
-        [(1.9e-09, 0.1, 0), (3.0e-09, 0.3, 1), (4.5e-07, 0.7, 2)],
-        [(5.8e-08, 0.2, 0)],
-        [(1.5e-09, 0.2, 0), (1.5e-08, 0.4, 1), (2.6e-06, 0.7, 2)],
-        [(1.7e-06, 0.7, 0)],
-        [(1.1e-09, 0.2, 0), (3.2e-07, 0.3, 1), (9.7e-07, 0.4, 2)],
+        [(1.6e-07, 0.4, 0), (2.1e-07, 0.5, 1)],
+        [(7.4e-07, 0.7, 0)],
+        [(3.3e-07, 0.3, 0)],
+        [(7.5e-07, 0.1, 0)],
     ]
     looks = iter(range(100))
-    improved(decision_order(graph), fronts, 1.8e9, [0] * 5, lambda: next(looks) >= 99)
+    improved(decision_order(graph), fronts, 1e9, [1, 0, 0, 0], lambda: next(looks) >= 99)
     assert next(looks) < 50
 
 

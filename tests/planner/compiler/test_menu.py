@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from planner.compiler.menu import MAX_FLEETS, MAX_MENUS, menu_of
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.profile import ProfileSet
 from planner.compiler.workflow import LlmNode
-from tests.planner.compiler.cases import JSON_OUTPUT, LARGE, MIDDLE, h200_catalog, llm, pair, profile_set, workflow
+from tests.planner.compiler.cases import (
+    JSON_OUTPUT,
+    LARGE,
+    MIDDLE,
+    h200_catalog,
+    llm,
+    pair,
+    profile_set,
+    rates,
+    workflow,
+)
 
 PAIRS = [pair(s, m, p) for s in ("plan", "code") for m in (MIDDLE, LARGE) for p in ("none", "self_consistency")]
 
@@ -32,8 +44,8 @@ def test_nodes_and_requests_of_equal_needs_share_a_menu() -> None:
 def test_whatever_decides_a_menu_gives_another_one() -> None:
     profiles = profile_set(PAIRS)
     fast = h200_catalog()
-    rates = replace(fast.backends[-1].rates, decode_tokens_per_s=110.0)
-    faster = replace(fast, backends=(*fast.backends[:-1], replace(fast.backends[-1], rates=rates)))
+    quick = replace(fast.backends[-1].rates, decode_tokens_per_s=110.0)
+    faster = replace(fast, backends=(*fast.backends[:-1], replace(fast.backends[-1], rates=quick)))
     problems = [
         problem(profiles, llm("a")),
         problem(profiles, llm("a", "code")),
@@ -59,8 +71,19 @@ def test_an_unlimited_variety_of_nodes_does_not_fill_the_memory() -> None:
 def test_fleets_that_come_and_go_do_not_fill_the_memory() -> None:
     profiles, catalog = profile_set(PAIRS), h200_catalog()
     for speed in range(1, MAX_FLEETS + 5):
-        rates = replace(catalog.backends[-1].rates, decode_tokens_per_s=100.0 + speed)
-        faster = replace(catalog, backends=(*catalog.backends[:-1], replace(catalog.backends[-1], rates=rates)))
+        last = replace(catalog.backends[-1], rates=rates(100.0 + speed))
+        faster = replace(catalog, backends=(*catalog.backends[:-1], last))
         each = problem(profiles, llm("a"), catalog=faster)
         menu_of(each, each.workflow.llm_nodes[0])
         assert len(profiles.menus) <= MAX_FLEETS
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_numbers_that_no_solver_can_compare_are_refused_by_name(wrong: float) -> None:
+    fleet = h200_catalog()
+    dear = replace(fleet, models=tuple(replace(m, price_out=wrong) for m in fleet.models))
+    slow = replace(fleet, backends=tuple(replace(b, rates=rates(150.0, base_s=wrong)) for b in fleet.backends))
+    for catalog in (dear, slow):
+        each = problem(profile_set(PAIRS), llm("a", "code"), catalog=catalog)
+        with pytest.raises(ValueError, match=rf"code by {MIDDLE}.none .* check its profile, rates and prices"):
+            _ = each.coefficients

@@ -6,18 +6,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 
+from planner.compiler import exact
 from planner.compiler.bundle import compile_bundle
 from planner.compiler.certificate import verify_plan
-from planner.compiler.evaluate import Solution, evaluate
+from planner.compiler.coefficients import Coefficients
+from planner.compiler.evaluate import Choice, Solution, evaluate
+from planner.compiler.exact import Found
+from planner.compiler.limits import parse_limits
 from planner.compiler.mip.cbc import logged_bound
 from planner.compiler.mip.fallback import incumbent, upper_bound
 from planner.compiler.plan import Infeasible, Plan
 from planner.compiler.problem import PlanningProblem
-from planner.compiler.solve import Solver, compile_plan, decode, plan_digest
+from planner.compiler.solve import SHARE_WITH_CAPS, Solver, compile_plan, decode, plan_digest
+from planner.compiler.weights import Weights
 from tests.planner.compiler.cases import (
     LARGE,
     brute_force,
@@ -180,6 +186,28 @@ def test_the_digest_ignores_how_the_plan_was_found() -> None:
     assert plan_digest(replace(plan, solve_s=9.0, solver="other", gap=0.1)) == plan.digest
     assert plan_digest(replace(plan, level=3.0)) != plan.digest
     assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_an_objective_that_no_number_holds_is_refused() -> None:
+    problem = replace(linked_problem(2), weights=Weights(lambda_r=1e308, lambda_d=1e308))
+    with pytest.raises(ValueError, match=r"node n0 has no finite gain at level 1000.0: use smaller weights"):
+        compile_plan(problem, 1e3)
+
+
+@pytest.mark.parametrize(("limit", "share"), [("max_cost=1e9", SHARE_WITH_CAPS), ("pin.*=*/none", 1.0)])
+def test_where_there_are_caps_most_time_is_left_to_a_solver_that_knows_them(
+    limit: str, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, given = replace(linked_problem(4), limits=parse_limits([limit])), list[float]()
+    own = exact.solve
+
+    def solve(coefficients: Coefficients, level: float, time_limit_s: float, **others: Any) -> tuple[Found, Choice]:
+        given.append(time_limit_s)
+        return own(coefficients, level, time_limit_s, **others)
+
+    monkeypatch.setattr(exact, "solve", solve)
+    assert planned(compile_plan(problem, 0.0, time_limit_s=1e6)).solver == "exact"
+    assert given == [pytest.approx(share * 1e6, rel=1e-3)]
 
 
 @pytest.mark.parametrize("level", [-1.0, float("inf"), float("nan")])
