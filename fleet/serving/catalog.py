@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 
 from fleet.serving.rates import ServiceRates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelClass:
-    """One served model. `size_rank` orders classes from small to large; prices are per token, relative units."""
+    """One served model. `size_rank` orders classes from small to large; prices are per token, relative units.
+
+    Raises ValueError on a price that is negative or not finite.
+    """
 
     name: str
     size_rank: int
@@ -22,6 +26,10 @@ class ModelClass:
     price_in: float
     price_out: float
     reasoning: bool = True
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.price_in < inf and 0 <= self.price_out < inf):
+            raise ValueError(f"the prices of {self.name} must be finite and not negative")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal
 
 RatesSource = Literal["illustrative", "roofline", "calibrated"]
@@ -21,7 +22,7 @@ class ServiceRates:
     `capacity` is the number of sequences one replica serves before time per token doubles (MATH.md, Load).
     `time_scale` is 1 for real servers; for an emulated backend every rate here already includes the factor.
     `step_base_s + step_per_sequence_s * B` is the fitted time of one decode step of B sequences; None: not fitted.
-    Raises ValueError on rates that are not positive.
+    Raises ValueError on rates that are not positive and finite.
     """
 
     decode_tokens_per_s: float
@@ -36,18 +37,18 @@ class ServiceRates:
     step_per_sequence_s: float | None = None
 
     def __post_init__(self) -> None:
-        if self.decode_tokens_per_s <= 0:
-            raise ValueError(f"decode_tokens_per_s must be positive, got {self.decode_tokens_per_s}")
-        if self.prefill_base_s < 0 or self.prefill_per_token_s < 0:
-            raise ValueError("prefill times must not be negative")
+        if not 0 < self.decode_tokens_per_s < inf:
+            raise ValueError(f"decode_tokens_per_s must be positive and finite, got {self.decode_tokens_per_s}")
+        if not (0 <= self.prefill_base_s < inf and 0 <= self.prefill_per_token_s < inf):
+            raise ValueError("prefill times must be finite and not negative")
         if self.concurrency < 1 or self.capacity < 1:
             raise ValueError("concurrency and capacity must be at least 1")
-        if self.time_scale <= 0:
-            raise ValueError("time_scale must be positive")
+        if not 0 < self.time_scale < inf:
+            raise ValueError(f"time_scale must be positive and finite, got {self.time_scale}")
         if (self.step_base_s is None) != (self.step_per_sequence_s is None):
             raise ValueError("step_base_s and step_per_sequence_s belong together: give both or neither")
-        if min(self.step_base_s or 0.0, self.step_per_sequence_s or 0.0) < 0:
-            raise ValueError("step times must not be negative")
+        if not all(0 <= seconds < inf for seconds in (self.step_base_s or 0.0, self.step_per_sequence_s or 0.0)):
+            raise ValueError("step times must be finite and not negative")
         if self.step_base_s == self.step_per_sequence_s == 0:
             raise ValueError("a decode step must take time: step_base_s and step_per_sequence_s are both 0")
 

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from planner.benchmarks.instances import Instance
@@ -156,7 +157,7 @@ def measure_size(size: Size, instances: Sequence[Instance]) -> dict[str, Any]:
     plans: list[Plan] = []
     for instance in instances:
         problem = instance.problem()
-        milliseconds, plan = _timed(lambda problem=problem: _planned(problem))  # type: ignore[misc]
+        milliseconds, plan = _timed(partial(_planned, problem))
         times.append(milliseconds)
         plans.append(plan)
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -44,8 +45,8 @@ class CallDemand:
     probability: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.prompt_tokens < 0 or self.output_tokens < 0:
-            raise ValueError(f"token counts of role {self.role} must not be negative")
+        if not (0 <= self.prompt_tokens < inf and 0 <= self.output_tokens < inf):
+            raise ValueError(f"token counts of role {self.role} must be finite and not negative")
         if not 0 <= self.probability <= 1:
             raise ValueError(f"probability of role {self.role} must lie in [0, 1], got {self.probability}")
 
@@ -76,8 +77,8 @@ class PairProfile:
             raise ValueError(f"need 0 <= low <= quality <= high <= 1, got {low}, {self.quality}, {high}")
         if self.samples < 1:
             raise ValueError(f"samples must be at least 1, got {self.samples}")
-        if self.prompt_tokens < 0:
-            raise ValueError(f"prompt_tokens must not be negative, got {self.prompt_tokens}")
+        if not 0 <= self.prompt_tokens < inf:
+            raise ValueError(f"prompt_tokens must be finite and not negative, got {self.prompt_tokens}")
         by_role = {call.role: call for call in self.calls}
         if len(by_role) != len(self.calls):
             raise ValueError("each role may be listed once only")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from math import inf
 from types import MappingProxyType
 
 DEFAULT_EFFORT = 0.5
@@ -17,7 +18,7 @@ DEFAULT_EFFORT = 0.5
 class Weights:
     """`lambda_l` latency, `lambda_r` residual risk, `lambda_c` cost, `lambda_d` demand (times L), `beta` reach.
 
-    All dimensionless. Raises ValueError on a negative weight.
+    All dimensionless. Raises ValueError on a weight that is negative or not finite.
     """
 
     lambda_l: float = 0.05
@@ -28,8 +29,10 @@ class Weights:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            if not getattr(self, field.name) >= 0:
-                raise ValueError(f"weight {field.name} must not be negative, got {getattr(self, field.name)}")
+            if not 0 <= getattr(self, field.name) < inf:
+                raise ValueError(
+                    f"weight {field.name} must be finite and not negative, got {getattr(self, field.name)}"
+                )
 
 
 PRESETS: Mapping[str, Weights] = MappingProxyType(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -56,7 +57,10 @@ class LlmNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolNode:
-    """A tool invocation. `arguments` is a JSON object whose strings may hold references; times in seconds."""
+    """A tool invocation. `arguments` is a JSON object whose strings may hold references; times in seconds.
+
+    Raises ValueError on an `expected_s` that is negative or not finite.
+    """
 
     id: str
     tool: str
@@ -66,6 +70,10 @@ class ToolNode:
     expected_s: float = 1.0
     effect: Effect = "pure"
     anchor: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.expected_s < inf:
+            raise ValueError(f"expected_s of tool {self.id} must be finite and not negative, got {self.expected_s}")
 
 
 Node = LlmNode | ToolNode

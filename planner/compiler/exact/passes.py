@@ -102,7 +102,6 @@ class _Search:
         for beam in FURTHER_BEAMS:
             if self.open and not self.stop():
                 self.explore(layers.explore, backward=min(proved, key=proved.__getitem__), beam=beam)
-
         if self.open and not self.stop() and MOST_RELAXATIONS:
             self.branch()
 

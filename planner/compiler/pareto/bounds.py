@@ -86,16 +86,18 @@ class _Cover:
         return self._masks[len(self._limits) - bisect_left(self._limits, bound)]
 
 
+def _best(front: Sequence[tuple[float, float]], rate: float) -> tuple[float, float]:
+    """The point that gains most when it pays `rate` a second."""
+    return max(front, key=lambda point: point[0] - rate * point[1])
+
+
 def _flow(order: Order, fronts: Sequence[Sequence[Point]], price: float) -> _Flow:
     """Conditional gradient: every step moves flow to the longest path of what the nodes choose when they pay it."""
     gains = [[(log(max(quality, LEAST)), seconds) for quality, seconds, _ in front] for front in fronts]
     flow = _Flow(node=[0.0] * len(fronts), edge={})
     lowest, best = float("inf"), flow
     for step in range(FLOW_STEPS):
-        chosen = [
-            max(front, key=lambda p, rate=rate: p[0] - rate * p[1])  # type: ignore[misc]
-            for front, rate in zip(gains, flow.node, strict=True)
-        ]
+        chosen = [_best(front, rate) for front, rate in zip(gains, flow.node, strict=True)]
         value = sum(p[0] - rate * p[1] for p, rate in zip(chosen, flow.node, strict=True))
         if step and value < lowest:
             lowest, best = value, flow

@@ -41,7 +41,7 @@ def test_without_a_fit_a_step_takes_twice_as_long_at_capacity(capacity: int, con
     [
         ({"step_base_s": 0.01}, "belong together"),
         ({"step_per_sequence_s": 0.01}, "belong together"),
-        ({"step_base_s": -0.01, "step_per_sequence_s": 0.01}, "must not be negative"),
+        ({"step_base_s": -0.01, "step_per_sequence_s": 0.01}, "must be finite and not negative"),
         ({"step_base_s": 0.0, "step_per_sequence_s": 0.0}, "must take time"),
         ({"time_scale": 0.0}, "time_scale"),
     ],

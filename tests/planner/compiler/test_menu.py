@@ -78,11 +78,11 @@ def test_fleets_that_come_and_go_do_not_fill_the_memory() -> None:
         assert len(profiles.menus) <= MAX_FLEETS
 
 
-@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
-def test_numbers_that_no_solver_can_compare_are_refused_by_name(wrong: float) -> None:
+def test_numbers_that_no_solver_can_compare_are_refused_by_name() -> None:
+    """Finite each, but their products are not."""
     fleet = h200_catalog()
-    dear = replace(fleet, models=tuple(replace(m, price_out=wrong) for m in fleet.models))
-    slow = replace(fleet, backends=tuple(replace(b, rates=rates(150.0, base_s=wrong)) for b in fleet.backends))
+    dear = replace(fleet, models=tuple(replace(m, price_out=1e307) for m in fleet.models))
+    slow = replace(fleet, backends=tuple(replace(b, rates=rates(1e-307)) for b in fleet.backends))
     for catalog in (dear, slow):
         each = problem(profile_set(PAIRS), llm("a", "code"), catalog=catalog)
         with pytest.raises(ValueError, match=rf"code by {MIDDLE}.none .* check its profile, rates and prices"):

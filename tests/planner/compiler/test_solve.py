@@ -162,12 +162,6 @@ def test_a_free_fleet_has_no_cost_term() -> None:
     assert verify_plan(problem, plan) == ()
 
 
-def test_levels_must_not_be_negative() -> None:
-    problem = PlanningProblem(workflow=workflow(llm("a")), catalog=h200_catalog(), profiles=profile_set([pair()]))
-    with pytest.raises(ValueError, match="level must not be negative"):
-        compile_plan(problem, -1.0)
-
-
 def test_compiling_in_threads_gives_the_same_plans_and_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
