@@ -8,8 +8,11 @@ from the basis of the last relaxation.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -75,7 +78,8 @@ class Relaxation:
         self.solved = 0
         segments = [max(1, size - 1) for size in sizes]
         self._column, self._segments = _starts(segments), segments
-        self._least = np.zeros(len(fronts))
+        runs = zip(self._column.tolist(), segments, strict=True)
+        self._columns = [np.arange(column, column + count, dtype=np.int32) for column, count in runs]
         self._lower, self._upper, self._slope = (np.zeros(sum(segments)) for _ in range(3))
         self._hulls: dict[tuple[int, bytes], _Hull] = {}
         self._shown: Bools = np.zeros(len(self.gain), dtype=np.bool_)
@@ -110,21 +114,19 @@ class Relaxation:
         missed = np.maximum.reduceat(values, self.first)[self.node] - values
         away = np.where(missed * self.scale <= NEAR, np.abs(self.duration - found.seconds[self.node]), np.inf)
         nearest = np.minimum.reduceat(away, self.first)
-        chosen = [int(away[a:b].argmin()) for a, b in zip(self.first.tolist(), self.end.tolist(), strict=True)]
+        points = np.nonzero(away <= nearest[self.node])[0]
+        chosen = np.zeros(len(nearest), dtype=np.int64)
+        chosen[self.node[points]] = points - self.first[self.node[points]]
         splits = list[Split]()
         for node in np.nonzero(nearest > NEAR * self.unit_s)[0].tolist():
-            start = int(self.first[node])
-            legal = np.nonzero(found.allowed[start : self.end[node]])[0]
-            seconds, gains = self.duration[start + legal], self.gain[start + legal]
-            mixed_s = float(found.seconds[node])
-            cut = int(np.searchsorted(seconds, mixed_s * (1 + ROUNDING) + ROUNDING, side="right"))
-            chosen[node] = int(legal[max(cut, 1) - 1])
-            if 0 < cut < len(legal):
-                hull = self._hull(node, found.allowed)
-                loss = float(np.interp(mixed_s, hull.seconds, hull.gains)) - float(gains[cut - 1])
+            hull, mixed_s = self._hull(node, found.allowed), float(found.seconds[node])
+            cut = bisect_right(hull.seconds, mixed_s * (1 + ROUNDING) + ROUNDING)
+            chosen[node] = hull.points[max(cut, 1) - 1]
+            if 0 < cut < len(hull.points):
+                loss = hull.most_gain(mixed_s) - hull.gains[cut - 1]
                 if loss > TOLERANCE:
-                    splits.append(Split(loss, node, int(legal[cut])))
-        return chosen, sorted(splits, key=lambda split: -split.loss)
+                    splits.append(Split(loss, node, hull.points[cut]))
+        return chosen.tolist(), sorted(splits, key=lambda split: -split.loss)
 
     def halves(self, allowed: Bools, split: Split) -> tuple[Bools, Bools]:
         """The node's points before the split, and from it on."""
@@ -150,28 +152,27 @@ class Relaxation:
         key = node, mine.tobytes()
         known = self._hulls.get(key)
         if known is None:
-            hull = upper_hull([self.fronts[node][k] for k in np.nonzero(mine)[0].tolist()])
-            known = self._hulls[key] = _Hull.of(hull, self._segments[node], self.scale, self.unit_s)
+            points, front = np.nonzero(mine)[0].tolist(), self.fronts[node]
+            known = _Hull.of(points, [front[k] for k in points], self._segments[node], self.scale, self.unit_s)
+            self._hulls[key] = known
         return known
 
     def _show(self, allowed: Bools) -> None:
         """Gives the solver the hulls of the nodes whose points are others than in the last relaxation."""
-        changed = np.unique(self.node[allowed != self._shown])
-        if not len(changed):
+        changed = np.nonzero(np.logical_or.reduceat(allowed != self._shown, self.first))[0].tolist()
+        if not changed:
             return
-        for node in changed.tolist():
-            hull, column = self._hull(node, allowed), int(self._column[node])
-            until = column + self._segments[node]
-            self._lower[column] = hull.first
-            self._upper[column:until], self._slope[column:until] = hull.upper, hull.slopes
-        columns = np.nonzero(np.isin(self._of_column, changed))[0].astype(np.int32)
+        for node in changed:
+            hull, mine = self._hull(node, allowed), self._columns[node]
+            self._lower[mine[0]] = hull.first
+            self._upper[mine], self._slope[mine] = hull.upper, hull.slopes
+        columns = np.concatenate([self._columns[node] for node in changed])
         self._solver.changeColsBounds(len(columns), columns, self._lower[columns], self._upper[columns])
         self._solver.changeColsCost(len(columns), columns, self._slope[columns])
         self._shown = allowed
 
     def _model(self) -> Any:
         columns = len(self._slope)
-        self._of_column = np.repeat(np.arange(len(self.fronts)), self._segments)
         starts = _Starts(self.order)
         last = columns + len(starts.own)
         rows = _Rows()
@@ -209,34 +210,52 @@ class Relaxation:
             index.append(len(self._slope) + starts.number[origin])
             value.append(-1.0)
         for m in summed:
-            column = int(self._column[m])
-            index.extend(range(column, column + self._segments[m]))
+            index.extend(self._columns[m].tolist())
             value.extend([-1.0] * self._segments[m])
         rows.add(index, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Hull:
-    """Vertices in seconds and gain; as columns: the first duration, and upper bounds and slopes of the segments.
+    """A node's allowed points (positions in its front, seconds, gains), and their hull as columns.
 
-    The first column holds the first duration too. Columns in the solver's units.
+    `vertices`: (gain, seconds, ...) of the hull. In the solver's units: the `first` duration, and the segments' upper
+    bounds and slopes; the first column holds the first duration too.
     """
 
+    points: list[int]
     seconds: list[float]
     gains: list[float]
+    vertices: list[Point]
     first: float
     upper: Floats
     slopes: Floats
 
     @classmethod
-    def of(cls, hull: Sequence[Point], segments: int, scale: float, unit_s: float) -> _Hull:
-        gains, seconds = [point[0] for point in hull], [point[1] for point in hull]
+    def of(cls, points: list[int], front: Sequence[Point], segments: int, scale: float, unit_s: float) -> _Hull:
+        hull = upper_hull(front)
+        first = hull[0][1] / unit_s
         upper, slopes = np.zeros(segments), np.zeros(segments)
-        lengths = np.diff(seconds) / unit_s
-        upper[: len(lengths)] = lengths
-        slopes[: len(lengths)] = np.diff(gains) * scale / lengths
-        upper[0] += seconds[0] / unit_s
-        return cls(seconds=seconds, gains=gains, first=seconds[0] / unit_s, upper=upper, slopes=slopes)
+        for k, (left, right) in enumerate(pairwise(hull)):
+            upper[k] = (right[1] - left[1]) / unit_s
+            slopes[k] = (right[0] - left[0]) * scale * unit_s / (right[1] - left[1])
+        upper[0] += first
+        return cls(
+            points=points,
+            seconds=[point[1] for point in front],
+            gains=[point[0] for point in front],
+            vertices=hull,
+            first=first,
+            upper=upper,
+            slopes=slopes,
+        )
+
+    def most_gain(self, seconds: float) -> float:
+        """At a duration between the first and the last."""
+        k = bisect_right(self.vertices, seconds, key=itemgetter(1)) - 1
+        left, right = self.vertices[k], self.vertices[min(k + 1, len(self.vertices) - 1)]
+        share = (seconds - left[1]) / (right[1] - left[1]) if right is not left else 0.0
+        return left[0] + share * (right[0] - left[0])
 
 
 class _Starts:
