@@ -21,7 +21,7 @@ from planner.compiler.exact.relaxation import Relaxation, Solved, Split, Unsolve
 
 CLOSED = 1e-9
 """A relaxation that is better than the incumbent by less is no better: so exact are its values."""
-CANDIDATES = 8
+CANDIDATES = 12
 """Nodes that are compared before one of them is split."""
 WEAKER_HALF = 5.0
 """How much more the half that lowers the bound less counts: both have to be closed."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
-from typing import Any
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from planner.compiler import exact
@@ -16,17 +13,15 @@ from planner.compiler.bundle import compile_bundle
 from planner.compiler.certificate import verify_plan
 from planner.compiler.exact import labels, layers
 from planner.compiler.exact.bound import improved, lagrangian_bound
-from planner.compiler.exact.branching import _Relaxation, branch
 from planner.compiler.exact.order import Order, Orders, decision_order
 from planner.compiler.exact.passes import Explore, search
-from planner.compiler.exact.points import Point, points_of
+from planner.compiler.exact.points import points_of
 from planner.compiler.exact.steps import steps_of
 from planner.compiler.plan import Plan
 from planner.compiler.pricing import fleet_pricing
 from planner.compiler.problem import PlanningProblem
 from planner.compiler.solve import ACCEPTED_GAP, PROVED_UP_TO, compile_plan
 from planner.compiler.weights import Weights
-from planner.compiler.workflow import Workflow
 from tests.planner.compiler.cases import (
     LARGE,
     MIDDLE,
@@ -38,7 +33,6 @@ from tests.planner.compiler.cases import (
     h200_catalog,
     linked_problem,
     llm,
-    longest_path_by_enumeration,
     pair,
     planned,
     problems,
@@ -46,39 +40,8 @@ from tests.planner.compiler.cases import (
     tool,
     workflow,
 )
+from tests.planner.compiler.dags import FOREVER, Instance, instances, optimum, value
 from tests.sampling import sampled
-
-FOREVER = float("inf")
-Fronts = list[list[Point]]
-Instance = tuple[Workflow, Fronts, float]
-
-
-@st.composite
-def instances(draw: st.DrawFn, max_nodes: int = 7, max_points: int = 3) -> Instance:
-    """A random DAG with a Pareto front per node and a price of time; coarse numbers, so that there are ties."""
-    count = draw(st.integers(1, max_nodes))
-    possible = [(f"n{i}", f"n{j}") for j in range(count) for i in range(j)]
-    edges = draw(st.lists(st.sampled_from(possible), unique=True)) if possible else []
-    fronts: Fronts = []
-    for _ in range(count):
-        size = draw(st.integers(1, max_points))
-        durations = sorted(draw(st.lists(st.integers(0, 12), min_size=size, max_size=size, unique=True)))
-        gains = sorted(draw(st.lists(st.integers(0, 12), min_size=size, max_size=size, unique=True)))
-        fronts.append([(float(g), float(d), k) for k, (g, d) in enumerate(zip(gains, durations, strict=True))])
-    nodes = [llm(f"n{i}") for i in range(count)]
-    return workflow(*nodes, edges=edges), fronts, draw(st.sampled_from([0.0, 0.3, 0.9, 1.0, 2.5]))
-
-
-def value(instance: Instance, choice: Sequence[int]) -> float:
-    """The objective of a choice, from every path of the DAG."""
-    graph, fronts, price = instance
-    points = [front[k] for front, k in zip(fronts, choice, strict=True)]
-    durations = {node.id: point[1] for node, point in zip(graph.nodes, points, strict=True)}
-    return sum(point[0] for point in points) - price * longest_path_by_enumeration(graph, durations)
-
-
-def optimum(instance: Instance) -> float:
-    return max(value(instance, choice) for choice in product(*(range(len(front)) for front in instance[1])))
 
 
 @sampled(1000)
@@ -158,69 +121,6 @@ def test_a_search_that_drops_plans_says_so_and_its_bound_holds(instance: Instanc
     assert found.objective <= best + 1e-9
     assert best - 1e-9 <= (found.objective if found.bound is None else found.bound)
     assert value(instance, found.choice) == pytest.approx(found.objective, abs=1e-9)
-
-
-@sampled(150)
-@given(instance=instances(max_nodes=8), most=st.sampled_from([1, 3, 10**6]), gap=st.sampled_from([0.0, 0.01]))
-def test_branching_agrees_with_every_plan(instance: Instance, most: int, gap: float) -> None:
-    graph, fronts, price = instance
-    best = optimum(instance)
-    start = best - 0.5
-    found = branch(decision_order(graph), fronts, price, start, accepted_gap=gap, most=most, stop=lambda: False)
-    assert found.objective <= best + 1e-9 <= found.bound + 2e-9
-    if found.choice is not None:
-        positions = [front[k][2] for front, k in zip(fronts, found.choice, strict=True)]
-        assert value(instance, positions) == pytest.approx(found.objective, abs=1e-9)
-    if most > 3:
-        assert found.bound - found.objective <= gap * abs(found.objective) + 1e-9
-    if most > 3 and gap == 0:
-        assert found.objective == pytest.approx(best, abs=1e-9)
-
-
-ONE_PLAN: Instance = workflow(llm("n0"), llm("n1")), [[(-3.0, 5.0, 0)], [(4.0, 5.0, 0)]], 2.5
-TWO_PLANS: Instance = workflow(llm("n0")), [[(3.0, 0.0, 0), (7.0, 5.0, 1)]], 1.0
-
-
-@example(instance=ONE_PLAN, unit_s=1e-3, worth=1e3, start=-0.5)
-@example(instance=TWO_PLANS, unit_s=1e-6, worth=1e3, start=-0.5)
-@sampled(100)
-@given(
-    instance=instances(),
-    unit_s=st.sampled_from([1e-9, 1e-6, 1e-3, 1.0, 1e5]),
-    worth=st.sampled_from([1e-3, 1.0, 1e3]),
-    start=st.sampled_from([-7.0, -0.5, 0.0]),
-)
-def test_branching_is_right_in_every_unit(instance: Instance, unit_s: float, worth: float, start: float) -> None:
-    """Emulated fleets are faster than real ones, and weights larger: a solver's tolerances are absolute."""
-    graph, fronts, price = instance
-    scaled = [[(worth * g, unit_s * d, k) for g, d, k in front] for front in fronts]
-    best = optimum(instance)
-    found = branch(
-        decision_order(graph),
-        scaled,
-        price * worth / unit_s,
-        (best + start) * worth,
-        accepted_gap=0.0,
-        most=10**6,
-        stop=lambda: False,
-    )
-    assert found.objective == pytest.approx(best * worth, abs=1e-8 * max(1.0, worth))
-    assert found.bound >= found.objective
-
-
-def test_branching_bounds_nothing_where_the_solver_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = _Relaxation._model
-
-    def without_iterations(*arguments: Any) -> Any:
-        solver = made(*arguments)
-        solver.setOptionValue("simplex_iteration_limit", 0)
-        return solver
-
-    monkeypatch.setattr(_Relaxation, "_model", without_iterations)
-    graph = workflow(llm("n0"), llm("n1"))
-    fronts = [[(0.0, 1.0, 0), (5.0, 2.0, 1)]] * 2
-    found = branch(decision_order(graph), fronts, 1.0, 0.0, accepted_gap=0.0, most=9, stop=lambda: False)
-    assert (found.choice, found.bound) == (None, FOREVER)
 
 
 def test_improving_node_by_node_ends_where_time_is_so_dear_that_rounding_counts() -> None:
