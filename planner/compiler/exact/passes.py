@@ -11,6 +11,7 @@ from planner.compiler.exact.bound import LARGE, TOLERANCE, Bound, improved, lagr
 from planner.compiler.exact.labels import Explored, Stop
 from planner.compiler.exact.order import Order, Orders
 from planner.compiler.exact.points import Point
+from planner.compiler.exact.reduction import reduced
 from planner.compiler.exact.steps import Step, steps_of
 
 FIRST_BEAM, FURTHER_BEAMS = 30, (300,)
@@ -109,9 +110,11 @@ class _Search:
         from planner.compiler.exact import branching  # loads HiGHS
 
         kept = self.kept()
+        room = self.flow.value - self.objective + TOLERANCE
+        smaller = reduced(self.orders.forward, kept, self.flow.node, room)
         found = branching.branch(
-            self.orders.forward,
-            kept,
+            smaller.order,
+            smaller.fronts,
             self.price,
             self.objective,
             accepted_gap=self.accepted_gap,
@@ -120,8 +123,8 @@ class _Search:
         )
         self.relaxations += found.relaxations
         if found.choice is not None:
-            self.objective = found.objective
-            self.choice = tuple([front[k][2] for front, k in zip(kept, found.choice, strict=True)])
+            self.objective, chosen = found.objective, smaller.expanded(found.choice)
+            self.choice = tuple([front[k][2] for front, k in zip(kept, chosen, strict=True)])
         self.bound = min(self.bound, max(found.bound, self.objective))
 
     def explore(self, explore: Explore, *, backward: bool, beam: int) -> float:
