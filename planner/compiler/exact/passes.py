@@ -1,4 +1,4 @@
-"""Bound, incumbent, passes of the search with wider beams, then branching, until the incumbent is proved."""
+"""Bound, incumbent, passes of the search from both ends, then branching, until the incumbent is proved."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from planner.compiler.exact.points import Point
 from planner.compiler.exact.reduction import reduced
 from planner.compiler.exact.steps import Step, steps_of
 
-FIRST_BEAM, FURTHER_BEAMS = 30, (300,)
-"""Labels a layer: a narrow pass finds better incumbents, with which fewer points are left for the next one."""
+BEAM = 60
+"""Labels a layer: a narrow pass finds better incumbents, with which fewer points are left for what follows."""
 SMALL_BEAM = 100
 MOST_RELAXATIONS = 50_000
 """Of branch and bound; what it holds open takes some kB each."""
@@ -93,16 +93,12 @@ class _Search:
         return not_ruled_out(self.fronts, self.flow, self.objective)
 
     def explore_widely(self) -> None:
-        """Narrow passes in both directions, wider ones in the direction that proved more, then branching."""
+        """A pass in either direction, then branching."""
         from planner.compiler.exact import layers  # loads numpy
 
-        proved = {}
         for backward in (False, True):
             if self.open and not self.stop():
-                proved[backward] = self.explore(layers.explore, backward=backward, beam=FIRST_BEAM)
-        for beam in FURTHER_BEAMS:
-            if self.open and not self.stop():
-                self.explore(layers.explore, backward=min(proved, key=proved.__getitem__), beam=beam)
+                self.explore(layers.explore, backward=backward, beam=BEAM)
         if self.open and not self.stop() and MOST_RELAXATIONS:
             self.branch()
 
@@ -127,8 +123,7 @@ class _Search:
             self.choice = tuple([front[k][2] for front, k in zip(kept, chosen, strict=True)])
         self.bound = min(self.bound, max(found.bound, self.objective))
 
-    def explore(self, explore: Explore, *, backward: bool, beam: int) -> float:
-        """One pass; returns the bound that it proved."""
+    def explore(self, explore: Explore, *, backward: bool, beam: int) -> None:
         order = self.orders.backward if backward else self.orders.forward
         flow, kept = self.flow.backward() if backward else self.flow, self.kept()
         steps = steps_of(order, kept, self.price, flow)
@@ -137,7 +132,6 @@ class _Search:
         if found.better is not None:
             self.objective, self.choice = found.better
         self.bound = min(self.bound, max(found.bound, self.objective))
-        return found.bound
 
 
 def not_ruled_out(fronts: Sequence[Sequence[Point]], bound: Bound, objective: float) -> list[list[Point]]:

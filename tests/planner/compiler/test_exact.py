@@ -106,7 +106,7 @@ def test_both_searches_agree_with_every_plan_in_both_directions(
 
 def narrow(patch: pytest.MonkeyPatch, beam: int) -> None:
     """The search with few labels, and no branching."""
-    for name, width in {"SMALL_BEAM": beam, "FIRST_BEAM": beam, "FURTHER_BEAMS": (), "MOST_RELAXATIONS": 0}.items():
+    for name, width in {"SMALL_BEAM": beam, "BEAM": beam, "MOST_RELAXATIONS": 0}.items():
         patch.setattr(f"planner.compiler.exact.passes.{name}", width)
 
 
