@@ -20,3 +20,7 @@ class ReplicaRejected(FleetError):
     def __init__(self, problems: dict[str, list[str]]) -> None:
         self.problems = problems
         super().__init__("; ".join(f"{field}: {' '.join(messages)}" for field, messages in problems.items()))
+
+
+class CalibrationRefused(FleetError):
+    """A backend that cannot be calibrated as asked; the message names the place and the remedy."""

@@ -71,13 +71,14 @@ def check_address(url: str) -> dict[str, list[str]]:
     return {}
 
 
-def record_rates(backend: Backend, rates: ServiceRates, *, note: str = "") -> RatesVersion:
-    """A new, active version of a backend's rates; earlier ones stay as they are, inactive."""
+def record_rates(backend: Backend, rates: ServiceRates, *, note: str = "", activate: bool = True) -> RatesVersion:
+    """A new version of a backend's rates; earlier ones stay as they are, and inactive where the new one is active."""
     with transaction.atomic():
         # The backend's row is the lock: two calibrations at once get two numbers.
         Backend.objects.select_for_update().get(pk=backend.pk)
         last = backend.rates.aggregate(last=models.Max("version"))["last"] or 0
-        backend.rates.filter(active=True).update(active=False)
+        if activate:
+            backend.rates.filter(active=True).update(active=False)
         return RatesVersion.objects.create(
             backend=backend,
             version=last + 1,
@@ -90,7 +91,7 @@ def record_rates(backend: Backend, rates: ServiceRates, *, note: str = "") -> Ra
             step_base_s=rates.step_base_s,
             step_per_sequence_s=rates.step_per_sequence_s,
             source=rates.source,
-            active=True,
+            active=activate,
             note=note,
         )
 

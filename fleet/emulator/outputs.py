@@ -36,7 +36,10 @@ _SENTENCES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """What decides an answer, apart from the emulator's configuration. `max_tokens` bounds reasoning and answer."""
+    """What decides an answer, apart from the emulator's configuration. `max_tokens` bounds reasoning and answer.
+
+    `ignore_eos`: a text goes on up to `max_tokens`.
+    """
 
     model: str
     text: str
@@ -44,6 +47,7 @@ class Prompt:
     seed: int | None
     thinking: bool
     answer: AnswerFormat
+    ignore_eos: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +96,8 @@ def _content(
     if prompt.answer.kind == "choice":
         return _cut(choose(random, prompt.answer.choices, config.reject_of(prompt.model)), room)
     length, finish = draw_length(random, config.mean_of(prompt.answer.kind), config.sigma, room)
+    if prompt.ignore_eos and prompt.answer.kind == "text":
+        length, finish = room, "length"
     if prompt.answer.kind == "json":
         return _cut(_json(prompt.answer, random, words, length), room)
     return (f"[emulated {prompt.model}]", *words.tokens(length - 1, lead=" ")), finish

@@ -102,6 +102,7 @@ def _job(
         seed=_optional(data, "seed", int, None),
         thinking=thinking,
         answer=answer,
+        ignore_eos=_optional(data, "ignore_eos", bool, False),
     )
     options = _optional(data, "stream_options", dict, {})
     return Job(

@@ -46,7 +46,10 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
-    """One chat completion. `request_id` travels as X-Request-Id; `timeout_s` bounds the whole call, retries and all."""
+    """One chat completion. `request_id` travels as X-Request-Id; `timeout_s` bounds the whole call, retries and all.
+
+    `exact_tokens`: the answer goes on up to `max_tokens`, whatever it says (for measurements).
+    """
 
     request_id: str
     model: str
@@ -56,6 +59,7 @@ class ChatRequest:
     seed: int | None = None
     thinking: bool = False
     answer: AnswerFormat = AnswerFormat()
+    exact_tokens: bool = False
     timeout_s: float = 600.0
     timeouts: Timeouts = Timeouts()
 
@@ -139,6 +143,9 @@ def chat_body(request: ChatRequest, *, stream: bool = False) -> dict[str, Any]:
         body["structured_outputs"] = {"choice": list(request.answer.choices)}
     elif request.answer.kind == "json":
         body["response_format"] = _json_format(request.answer.schema)
+    if request.exact_tokens:
+        body["ignore_eos"] = True
+        body["min_tokens"] = request.max_tokens
     if stream:
         body["stream"] = True
         body["stream_options"] = {"include_usage": True}

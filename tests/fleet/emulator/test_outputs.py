@@ -120,3 +120,10 @@ def test_any_prompt_gets_an_answer_within_its_limit(text: str, max_tokens: int, 
 def test_keywords_are_distinct_and_never_too_few() -> None:
     assert keywords("Alpha alpha bravo, charlie delta 12345 six") == ("alpha", "bravo", "charlie", "delta")
     assert len(keywords("no")) >= 3
+
+
+def test_a_text_that_ignores_its_end_is_as_long_as_asked() -> None:
+    for most in (1, 7, 900):
+        output = answer(CONFIG, _prompt(max_tokens=most, ignore_eos=True))
+        assert (output.tokens, output.finish_reason) == (most, "length")
+    assert answer(CONFIG, _prompt(answer=VERDICT, ignore_eos=True)).finish_reason == "stop"

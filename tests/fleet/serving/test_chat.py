@@ -67,6 +67,12 @@ def test_thinking_is_said_and_streams_ask_for_usage() -> None:
     assert "seed" not in body
 
 
+def test_an_exact_length_is_asked_for_in_both_ways_servers_know() -> None:
+    body = chat_body(_request(exact_tokens=True))
+    assert (body["ignore_eos"], body["min_tokens"]) == (True, body["max_tokens"])
+    assert "ignore_eos" not in chat_body(_request())
+
+
 def test_structured_answers() -> None:
     choice = chat_body(_request(answer=AnswerFormat(kind="choice", choices=("accept", "reject"))))
     assert choice["structured_outputs"] == {"choice": ["accept", "reject"]}
