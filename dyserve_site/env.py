@@ -6,12 +6,14 @@ import hashlib
 import os
 import secrets
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
+
+Option = TypeVar("Option", bound=str)
 
 # sun_path holds 108 bytes on Linux, 104 on macOS.
 _MAX_SOCKET_PATH = 100
@@ -50,6 +52,15 @@ def flag(name: str, default: bool) -> bool:
     if raw in ("0", "false", "no", "off"):
         return False
     raise ImproperlyConfigured(f"{name}={raw!r} is neither true nor false; set it to 1 or 0")
+
+
+def one_of(name: str, options: Sequence[Option]) -> Option:
+    """The first option is the default."""
+    raw = text(name, options[0])
+    for option in options:
+        if option == raw:
+            return option
+    raise ImproperlyConfigured(f"{name}={raw!r} is unknown; set it to {' or '.join(options)}")
 
 
 def items(name: str, default: list[str]) -> list[str]:

@@ -11,6 +11,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 
 from dyserve_site import env
+from fleet.serving.choice import AFFINITY_MARGIN as DEFAULT_AFFINITY_MARGIN
+from fleet.serving.choice import CHOICE_RULES
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 HOME = env.home(BASE_DIR / "var")
@@ -233,6 +235,8 @@ EMULATOR_SEED = env.integer("DYSERVE_SEED", 7, low=0, high=2**31 - 1)
 RUNS_PER_WORKER = env.integer("DYSERVE_RUNS_PER_WORKER", 256, low=1, high=5000)
 LEASE_S = env.number("DYSERVE_LEASE_S", 10.0, low=1, high=600)
 POLL_INTERVAL_S = env.number("DYSERVE_POLL_S", 2.0, low=0.1, high=60)
+REPLICA_CHOICE = env.one_of("DYSERVE_REPLICA_CHOICE", CHOICE_RULES)
+AFFINITY_MARGIN = env.number("DYSERVE_AFFINITY_MARGIN", DEFAULT_AFFINITY_MARGIN, low=0, high=1000)
 COMPILE_TIME_LIMIT_S = env.number("DYSERVE_COMPILE_LIMIT_S", 10.0, low=0.1, high=600)
 COMMIT_WINDOW_S = env.number("DYSERVE_COMMIT_WINDOW_S", 0.002, low=0, high=1)
 SAMPLE_RETENTION_S = env.number("DYSERVE_SAMPLE_RETENTION_S", 86400, low=60, high=31536000)

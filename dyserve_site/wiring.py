@@ -15,6 +15,7 @@ from fleet.models import Fleet, Replica
 from fleet.selectors import catalog_for
 from fleet.services import address_policy
 from fleet.serving.client import ServingClient
+from fleet.serving.pool import PoolSettings
 from planner.compiler.profile import mean_answer_tokens, rejection_probabilities
 from planner.selectors import active_profiles
 from planner.services import compile_version, requeue_lost_bundles
@@ -68,7 +69,12 @@ def worker() -> RunsWorker:
         clock=clock,
         writer=writer,
         store=DjangoRunStore(writer),
-        link=FleetLink(worker=worker_id, client=ServingClient(policy=address_policy()), clock=clock),
+        link=FleetLink(
+            worker=worker_id,
+            client=ServingClient(policy=address_policy()),
+            clock=clock,
+            settings=PoolSettings(choice=settings.REPLICA_CHOICE, affinity_margin=settings.AFFINITY_MARGIN),
+        ),
         pokes=pokes,
         layer=layer,
         compile_plan=compile_version,

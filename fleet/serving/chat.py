@@ -48,7 +48,8 @@ class Timeouts:
 class ChatRequest:
     """One chat completion. `request_id` travels as X-Request-Id; `timeout_s` bounds the whole call, retries and all.
 
-    `exact_tokens`: the answer goes on up to `max_tokens`, whatever it says (for measurements).
+    `run`: calls of one run share a prefix (not sent; the pool's affinity). `priority`: for servers that schedule by it,
+    the lowest first. `exact_tokens`: the answer goes on up to `max_tokens`, whatever it says (for measurements).
     """
 
     request_id: str
@@ -60,6 +61,8 @@ class ChatRequest:
     thinking: bool = False
     answer: AnswerFormat = AnswerFormat()
     exact_tokens: bool = False
+    run: str = ""
+    priority: int | None = None
     timeout_s: float = 600.0
     timeouts: Timeouts = Timeouts()
 
@@ -143,6 +146,8 @@ def chat_body(request: ChatRequest, *, stream: bool = False) -> dict[str, Any]:
         body["structured_outputs"] = {"choice": list(request.answer.choices)}
     elif request.answer.kind == "json":
         body["response_format"] = _json_format(request.answer.schema)
+    if request.priority is not None:
+        body["priority"] = request.priority
     if request.exact_tokens:
         body["ignore_eos"] = True
         body["min_tokens"] = request.max_tokens

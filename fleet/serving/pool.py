@@ -1,8 +1,8 @@
 """Chooses a replica of a backend for every call, and tries another one when that costs nothing (ours).
 
-Least outstanding first (own calls in flight plus what the last scrape says of others), ties round-robin; an own cap per
-replica, beyond which calls wait here in order. A call is tried again only while no token of it was accepted, only on
-replicas of the SAME backend, and only within its own total limit.
+By the rule of the settings (`choice.py`), on own calls in flight plus what the last scrape says of others; an own cap
+per replica, beyond which calls wait here in order. A call is tried again only while no token of it was accepted, only
+on replicas of the SAME backend, and only within its own total limit.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from random import Random
 from typing import Protocol
 
 from fleet.serving.chat import ChatRequest, ChatResponse, Delta
+from fleet.serving.choice import AFFINITY_MARGIN, ChoiceRule, ReplicaChoice
 from fleet.serving.client import OnDelta
 from fleet.serving.clock import Clock, WallClock
 from fleet.serving.errors import NoReplica, ServingError, TotalTimedOut
@@ -54,6 +55,8 @@ class PoolSettings:
     """`wait_for_replica_s`: how long a call waits for its backend to get a dispatchable replica. Back-off is
     exponential from `backoff_s` to `backoff_max_s`, with full jitter."""
 
+    choice: ChoiceRule = "least_outstanding"
+    affinity_margin: float = AFFINITY_MARGIN
     cap: int = 256
     max_tries: int = 4
     backoff_s: float = 0.2
@@ -63,8 +66,8 @@ class PoolSettings:
     def __post_init__(self) -> None:
         if self.cap < 1 or self.max_tries < 1:
             raise ValueError("the pool needs cap >= 1 and max_tries >= 1")
-        if min(self.backoff_s, self.backoff_max_s, self.wait_for_replica_s) < 0:
-            raise ValueError("the pool's times must not be negative")
+        if min(self.backoff_s, self.backoff_max_s, self.wait_for_replica_s, self.affinity_margin) < 0:
+            raise ValueError("the pool's times and its margin must not be negative")
 
 
 @dataclass(slots=True)
@@ -77,13 +80,20 @@ class _Slots:
     turn: int = 0
 
     @property
+    def name(self) -> str:
+        return self.replica.name
+
+    @property
     def outstanding(self) -> float:
         return self.inflight + self.others
 
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
+    """`avoid`: replicas that failed this call."""
+
     backend: str
+    run: str
     avoid: frozenset[str]
     granted: asyncio.Future[str]
 
@@ -106,6 +116,7 @@ class ReplicaPool:
         self._clock = clock or WallClock()
         self._random = random or Random()  # noqa: S311  jitter, nothing secret
         self._observer = observer
+        self._choice = ReplicaChoice(self._settings.choice, self._settings.affinity_margin)
         self._slots: dict[str, _Slots] = {}
         self._waiters: dict[str, deque[_Waiter]] = {}
         self._turn = 0
@@ -158,7 +169,7 @@ class ReplicaPool:
             tries += 1
             accepted = _Accepted(on_delta)
             try:
-                async with self._slot(backend, failed, deadline) as chosen:
+                async with self._slot(backend, request.run, failed, deadline) as chosen:
                     response = await self._try(chosen, request, deadline, accepted)
                 return replace(response, started_at=started_at, tries=tries)
             except ServingError as error:
@@ -204,21 +215,21 @@ class ReplicaPool:
     # --- Slots ---
 
     @asynccontextmanager
-    async def _slot(self, backend: str, avoid: frozenset[str], deadline: float) -> AsyncIterator[Replica]:
+    async def _slot(self, backend: str, run: str, avoid: frozenset[str], deadline: float) -> AsyncIterator[Replica]:
         """A replica with one slot taken; leaving gives the slot back."""
-        name = self._take(backend, avoid) if not self._waiters.get(backend) else None
+        name = self._take(backend, run, avoid) if not self._waiters.get(backend) else None
         if name is None:
-            name = await self._wait(backend, avoid, deadline)
+            name = await self._wait(backend, run, avoid, deadline)
         try:
             yield self._slots[name].replica
         finally:
             self._give_back(name)
 
-    def _choose(self, backend: str, avoid: frozenset[str]) -> _Slots | None:
-        """The least outstanding replica below its cap; one that failed this call only when there is no other."""
+    def _choose(self, backend: str, run: str, avoid: frozenset[str]) -> _Slots | None:
+        """By the rule, below its cap; a replica that failed this call only when there is no other."""
         open_ = [slots for slots in self._dispatchable(backend) if slots.inflight < self._cap(slots)]
-        untried = [slots for slots in open_ if slots.replica.name not in avoid]
-        return min(untried or open_, key=lambda slots: (slots.outstanding, slots.turn), default=None)
+        untried = [slots for slots in open_ if slots.name not in avoid]
+        return self._choice.best(untried or open_, backend, run)
 
     def _dispatchable(self, backend: str) -> list[_Slots]:
         return [s for s in self._slots.values() if s.replica.backend == backend and s.replica.dispatchable]
@@ -226,23 +237,24 @@ class ReplicaPool:
     def _cap(self, slots: _Slots) -> int:
         return slots.replica.cap or self._settings.cap
 
-    def _take(self, backend: str, avoid: frozenset[str]) -> str | None:
-        slots = self._choose(backend, avoid)
+    def _take(self, backend: str, run: str, avoid: frozenset[str]) -> str | None:
+        slots = self._choose(backend, run, avoid)
         if slots is None:
             return None
+        self._choice.chosen(slots.name, backend, run)
         self._turn += 1
         slots.turn = self._turn
         slots.inflight += 1
-        return slots.replica.name
+        return slots.name
 
     def _give_back(self, name: str) -> None:
         slots = self._slots[name]
         slots.inflight -= 1
         self._serve(slots.replica.backend)
 
-    async def _wait(self, backend: str, avoid: frozenset[str], deadline: float) -> str:
+    async def _wait(self, backend: str, run: str, avoid: frozenset[str], deadline: float) -> str:
         """Queues for a slot. Raises NoReplica when the backend stays without one, TotalTimedOut at the deadline."""
-        waiter = _Waiter(backend=backend, avoid=avoid, granted=asyncio.get_running_loop().create_future())
+        waiter = _Waiter(backend=backend, run=run, avoid=avoid, granted=asyncio.get_running_loop().create_future())
         queue = self._waiters.setdefault(backend, deque())
         queue.append(waiter)
         try:
@@ -286,7 +298,7 @@ class ReplicaPool:
             if queue[0].granted.done():
                 queue.popleft()
                 continue
-            name = self._take(backend, queue[0].avoid)
+            name = self._take(backend, queue[0].run, queue[0].avoid)
             if name is None:
                 return
             queue.popleft().granted.set_result(name)

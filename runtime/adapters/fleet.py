@@ -11,7 +11,7 @@ from fleet.models import Fleet
 from fleet.redis import REDIS_ERRORS, WorkerCounters, publish_worker
 from fleet.selectors import pressure, replica_endpoints, served_names
 from fleet.serving.client import ServingClient
-from fleet.serving.pool import Replica, ReplicaPool
+from fleet.serving.pool import PoolSettings, Replica, ReplicaPool
 from fleet.serving.pressure import FleetPressure
 from runtime.adapters.http import HttpDispatcher
 from runtime.adapters.planned import PlannedBook
@@ -55,9 +55,11 @@ def read_pressure(fleets: Sequence[Fleet]) -> Mapping[str, FleetPressure | None]
 class FleetLink:
     """Belongs to one event loop: `run` until cancelled, then `aclose`. Calls wait until the fleet was read once."""
 
-    def __init__(self, *, worker: str, client: ServingClient, clock: Clock) -> None:
+    def __init__(
+        self, *, worker: str, client: ServingClient, clock: Clock, settings: PoolSettings | None = None
+    ) -> None:
         self._worker, self._client, self._clock = worker, client, clock
-        self._pool = ReplicaPool(client, clock=clock)
+        self._pool = ReplicaPool(client, settings=settings, clock=clock)
         self._fleets: tuple[Fleet, ...] = ()
         self._threads = DatabaseThreads(_THREADS, "dyserve-fleet")
         self.planned = PlannedBook(clock)

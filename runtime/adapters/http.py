@@ -47,6 +47,7 @@ class HttpDispatcher:
     def _chat(self, request: CallRequest) -> ChatRequest:
         return ChatRequest(
             request_id=request.request_id,
+            run=request.run_id,
             model=self._served_names.get(request.backend, request.model),
             messages=request.messages,
             max_tokens=request.max_tokens,

@@ -38,6 +38,15 @@ def test_a_flag_that_is_neither_fails(monkeypatch: pytest.MonkeyPatch) -> None:
         env.flag("DYSERVE_X", True)
 
 
+def test_one_of_several_or_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert env.one_of("DYSERVE_X", ("small", "large")) == "small"
+    monkeypatch.setenv("DYSERVE_X", "large")
+    assert env.one_of("DYSERVE_X", ("small", "large")) == "large"
+    monkeypatch.setenv("DYSERVE_X", "huge")
+    with pytest.raises(ImproperlyConfigured, match="DYSERVE_X='huge' is unknown; set it to small or large"):
+        env.one_of("DYSERVE_X", ("small", "large"))
+
+
 def test_the_secret_key_is_made_once_and_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SECRET_KEY", raising=False)
     first = env.secret_key(tmp_path)

@@ -73,6 +73,13 @@ def test_an_exact_length_is_asked_for_in_both_ways_servers_know() -> None:
     assert "ignore_eos" not in chat_body(_request())
 
 
+def test_a_priority_is_sent_and_a_run_is_not() -> None:
+    body = chat_body(_request(priority=-3, run="one"))
+    assert body["priority"] == -3
+    assert "run" not in body
+    assert "priority" not in chat_body(_request())
+
+
 def test_structured_answers() -> None:
     choice = chat_body(_request(answer=AnswerFormat(kind="choice", choices=("accept", "reject"))))
     assert choice["structured_outputs"] == {"choice": ["accept", "reject"]}

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.serving.chat import ChatRequest, ChatResponse, Delta, Usage
+from fleet.serving.choice import ChoiceRule
 from fleet.serving.client import OnDelta
 from fleet.serving.errors import (
     BadRequest,
@@ -107,6 +108,7 @@ class Bench:
         *,
         patience_s: float = 1e9,
         scripts: dict[str, list[ServingError]] | None = None,
+        choice: ChoiceRule = "least_outstanding",
     ) -> None:
         self.clock = ManualClock(patience_s)
         self.client = ScriptedClient(self.clock, scripts or {})
@@ -114,7 +116,7 @@ class Bench:
         self.pool = ReplicaPool(
             self.client,
             replicas,
-            settings=PoolSettings(cap=2, max_tries=4, wait_for_replica_s=30),
+            settings=PoolSettings(choice=choice, cap=2, max_tries=4, wait_for_replica_s=30),
             clock=self.clock,
             random=Random(1),
             observer=lambda name, error: self.told.append((name, error.code if error else "")),
@@ -137,6 +139,44 @@ async def test_ties_go_round_and_the_least_outstanding_is_chosen() -> None:
     assert Counter(bench.client.calls) == {"a": 2, "c": 2, "d": 2}
     bench.pool.observe({"a": 5, "c": 4, "d": 9, "gone": 1})
     assert (await bench.pool.call("b", _request())).replica == "c"
+
+
+async def test_a_run_stays_on_its_replica_while_that_is_open_and_works() -> None:
+    bench = Bench(_replicas("a", "c", "d"), choice="run_affinity", scripts={"a": []})
+    for _ in range(3):
+        await bench.pool.call("b", _request(run="one"))
+    assert bench.client.calls == ["a"] * 3
+    await bench.pool.call("b", _request(run="two"))
+    assert bench.client.calls[3:] == ["c"]
+    bench.client.gate.clear()
+    full = bench.start(3, run="one")  # the third finds the cap of 2 reached
+    await _settle()
+    assert bench.pool.inflight()["a"] == 2
+    bench.client.gate.set()
+    await asyncio.gather(*full)
+    bench.pool.update(_replicas("c", "d"))
+    assert (await bench.pool.call("b", _request(run="one"))).replica != "a"
+
+
+async def test_a_run_moves_with_the_try_that_worked() -> None:
+    bench = Bench(_replicas("a", "c"), choice="run_affinity", scripts={"a": [ConnectFailed("refused")]})
+    for _ in range(3):
+        await bench.pool.call("b", _request(run="one"))
+    assert bench.client.calls == ["a", "c", "c", "c"]
+
+
+async def test_a_call_that_waited_keeps_its_run() -> None:
+    bench = Bench(_replicas("a", "c"), choice="run_affinity")
+    bench.client.gate.clear()
+    busy = [*bench.start(2, run="one"), *bench.start(2, run="two")]
+    await _settle()
+    waiting = bench.start(1, run="three")
+    await _settle()
+    assert bench.pool.waiting() == {"b": 1}
+    bench.client.gate.set()
+    await asyncio.gather(*busy)
+    first = (await waiting[0]).replica
+    assert (await bench.pool.call("b", _request(run="three"))).replica == first
 
 
 async def test_what_a_scrape_saw_of_our_own_calls_is_not_counted_twice() -> None:

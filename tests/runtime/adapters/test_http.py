@@ -64,6 +64,7 @@ async def test_a_call_keeps_everything_it_says() -> None:
     assert backend == "h200-9b"
     assert sent == ChatRequest(
         request_id="run_1.a.1.0.0",
+        run="run_1",
         model="Qwen/Qwen3.5-9B",
         messages=REQUEST.messages,
         max_tokens=64,
