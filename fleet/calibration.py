@@ -118,7 +118,19 @@ async def _measured(
     key, policy = api_key(replica), address_policy()
     async with ServingClient(policy=policy) as client:
         page = await client.metrics(replica.url, api_key=key)
-        measured = await measure(client, replica.url, model, plan, api_key=key, on_progress=on_progress)
+        served = {item.name: item.max_model_len for item in await client.models(replica.url, api_key=key)}
+        if model not in served:
+            names = ", ".join(served) or "no model"
+            raise CalibrationRefused(f"{replica.name} serves {names}, not {model}: correct the backend's served name")
+        measured = await measure(
+            client,
+            replica.url,
+            model,
+            plan,
+            context_tokens=served[model],
+            api_key=key,
+            on_progress=on_progress,
+        )
     found = fit(
         measured,
         at=at,

@@ -26,6 +26,9 @@ MAX_SLOWDOWN = 2.0
 """Times the single-stream time per token, up to which a concurrency counts as capacity (MATH.md, Load)."""
 ROUGH = 0.15
 """Relative residual of a fit from which it is called rough."""
+CONTEXT_SHARE = 0.9
+"""Of the context that prompt and output may fill: a tokenizer is not known to the token."""
+PROBE_WORDS = 16
 _WORDS = ("amber", "basin", "cedar", "delta", "ember", "fjord", "grove", "haven", "inlet", "jetty", "knoll", "lagoon")
 
 OnProgress = Callable[[int, int], None]
@@ -69,6 +72,17 @@ class CalibrationPlan:
     def rounds(self) -> int:
         """Groups of calls, warm-ups included."""
         return (len(self.prompt_words) + len(self.concurrencies)) * (self.repeats + 1)
+
+    def within(self, context_tokens: int, tokens_per_word: float) -> CalibrationPlan:
+        """The same plan with prompts and outputs that fit into a context. Raises CalibrationFailed where none do."""
+        output_tokens = min(self.output_tokens, context_tokens // 4)
+        most = int((CONTEXT_SHARE * context_tokens - output_tokens) / tokens_per_word)
+        if output_tokens < 2 or most < 2:
+            raise CalibrationFailed(f"a context of {context_tokens} tokens is too short to measure anything")
+        words = tuple(sorted({min(count, most) for count in self.prompt_words}))
+        if len(words) < 2:
+            words = (max(1, most // 4), most)
+        return replace(self, prompt_words=words, output_tokens=output_tokens)
 
 
 def concurrencies_up_to(most: int) -> tuple[int, ...]:
@@ -135,11 +149,19 @@ async def measure(
     model: str,
     plan: CalibrationPlan,
     *,
+    context_tokens: int | None = None,
     api_key: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> Measured:
-    """All rounds, one after the other; `on_progress(done, of)` after each. Raises ServingError of a call that fails."""
+    """All rounds, one after the other; `on_progress(done, of)` after each.
+
+    `context_tokens`: what the server takes, None where it does not say. Raises ServingError of a call that fails, and
+    CalibrationFailed.
+    """
     calls = _Calls(client, url, model, plan, api_key)
+    if context_tokens is not None:
+        (answer,) = await calls.together(1, PROBE_WORDS, 1)
+        plan = plan.within(context_tokens, answer.usage.prompt_tokens / PROBE_WORDS)
     done = count(1)
 
     def went_on() -> None:

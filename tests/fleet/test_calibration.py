@@ -91,6 +91,12 @@ def test_a_backend_without_an_enabled_replica_says_so(pool: Backend) -> None:
         call_command("calibrate", "h200-9b")
 
 
+def test_a_replica_that_serves_another_model_is_named(pool: Backend) -> None:
+    Backend.objects.filter(name="h200-9b").update(served_name="org/Other")
+    with pytest.raises(CommandError, match=r"9b-0 serves qwen3\.5-9b, not org/Other: correct the backend's served name"):
+        call_command("calibrate", "h200-9b")
+
+
 def test_a_replica_that_does_not_answer_leaves_no_rates(pool: Backend) -> None:
     Replica.objects.filter(name="9b-0").update(url="http://127.0.0.1:9")
     with pytest.raises(CommandError, match="nothing was stored: connect_failed") as failed:

@@ -177,6 +177,25 @@ def test_one_concurrency_fits_no_line_and_says_nothing_of_steps() -> None:
     assert (found.rates.step_base_s, found.rates.step_per_sequence_s, found.rates.capacity) == (None, None, 1)
 
 
+@given(context=st.integers(8, 40_000), per_word=st.floats(0.5, 8))
+def test_prompts_and_outputs_fit_into_the_context(context: int, per_word: float) -> None:
+    try:
+        plan = PLAN.within(context, per_word)
+    except CalibrationFailed:
+        assert context < 64
+        return
+    assert max(plan.prompt_words) * per_word + plan.output_tokens <= context
+    assert len(set(plan.prompt_words)) >= 2
+    assert plan.output_tokens <= PLAN.output_tokens
+
+
+def test_a_short_context_is_asked_for_what_fits() -> None:
+    client = EngineClient()
+    asyncio.run(measure(client, "http://replica", "m", PLAN, context_tokens=512))
+    longest = max(count_tokens(str(request.messages[0]["content"])) + request.max_tokens for request in client.requests)
+    assert 256 < longest <= 512
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
