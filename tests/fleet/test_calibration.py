@@ -93,7 +93,7 @@ def test_a_backend_without_an_enabled_replica_says_so(pool: Backend) -> None:
 
 def test_a_replica_that_serves_another_model_is_named(pool: Backend) -> None:
     Backend.objects.filter(name="h200-9b").update(served_name="org/Other")
-    with pytest.raises(CommandError, match=r"9b-0 serves qwen3\.5-9b, not org/Other: correct the backend's served name"):
+    with pytest.raises(CommandError, match=r"9b-0 serves qwen3\.5-9b, not org/Other: correct"):
         call_command("calibrate", "h200-9b")
 
 
