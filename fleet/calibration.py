@@ -73,6 +73,8 @@ def calibrate(
 ) -> Calibrated:
     """Measures one replica (by name, or the first that is enabled) and stores a new version, active only on demand.
 
+    A rough one never takes the place of rates in use: that is left to a person.
+
     `at`: the concurrency at which the rates shall hold (half of `most`); `most`: the largest that is measured, at most
     what the server admits. Raises CalibrationRefused for what cannot be measured, CalibrationFailed for what cannot be
     fitted, and ServingError for a replica that does not answer.
@@ -89,7 +91,9 @@ def calibrate(
     if backend.emulated and before is not None:
         found = with_time_scale(found, before.time_scale)
     note = f"measured on {chosen.name}, 1 to {limit} at once"
-    stored = record_rates(backend, found.rates, note=note, activate=activate)
+    stored = record_rates(
+        backend, found.rates, note=note, activate=activate and not (found.rough and before is not None)
+    )
     return Calibrated(
         calibration=found,
         stored=stored,

@@ -136,6 +136,11 @@ class Calibration:
     step_residual: float
     notes: tuple[str, ...]
 
+    @property
+    def rough(self) -> bool:
+        """Whether a line misses what was measured by so much that one should not rely on it."""
+        return max(self.prefill_residual, self.step_residual) > ROUGH
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

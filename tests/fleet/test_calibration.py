@@ -60,6 +60,13 @@ def test_it_is_planned_with_only_on_demand(pool: Backend) -> None:
     assert pool.rates.filter(active=True).count() == 1
 
 
+def test_a_rough_fit_takes_no_place_by_itself(pool: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fleet.serving.calibrate.ROUGH", -1.0)
+    assert calibrated("--activate", "--most", "2")["active"] is False
+    pool.rates.all().delete()
+    assert calibrated("--activate", "--most", "2")["active"] is True, "better than no rates at all"
+
+
 def test_people_read_every_level_and_what_changed(pool: Backend) -> None:
     out = StringIO()
     call_command("calibrate", "h200-9b", "--repeats", "1", "--tokens", "8", "--most", "2", stdout=out)

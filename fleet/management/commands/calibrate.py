@@ -32,7 +32,9 @@ class Command(BaseCommand):
         parser.add_argument("--most", type=int, default=None, help="largest concurrency to measure (what it admits)")
         parser.add_argument("--repeats", type=int, default=2, help="groups that count, after a warm-up (2)")
         parser.add_argument("--tokens", type=int, default=128, help="output tokens of a decode call (128)")
-        parser.add_argument("--activate", action="store_true", help="plan with the new rates from now on")
+        parser.add_argument(
+            "--activate", action="store_true", help="plan with the new rates from now on, if the fit is good"
+        )
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -72,4 +72,6 @@ class Command(BaseCommand):
             f"{backend.name}: {rates.decode_tokens_per_s:.4g} tokens/s at concurrency {rates.concurrency}, "
             f"capacity {rates.capacity} (rates version {found.stored.version})"
         )
-        return True
+        for note in found.calibration.notes:
+            self.stdout.write(f"  note: {note}")
+        return found.stored.active
