@@ -26,6 +26,7 @@ from fleet.serving.rates import ServiceRates
 
 MAX_BYTES = 1024 * 1024
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f]*$", max_length=200)]
 KeyName = Annotated[str, Field(pattern=r"^(DYSERVE_KEY_[A-Z0-9_]+)?$", max_length=100)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -90,7 +91,7 @@ Rates = Annotated[
 
 class ReplicaPart(_Part):
     name: Name
-    url: Annotated[str, Field(pattern=r"^https?://", max_length=200)]
+    url: Annotated[str, Field(pattern=r"^https?://[^\x00-\x20]+$", max_length=200)]
     api_key_env: KeyName = ""
 
 
@@ -99,8 +100,8 @@ class BackendPart(_Part):
 
     name: Name
     model: Name
-    served_name: Annotated[str, Field(max_length=200)] = ""
-    hardware: Annotated[str, Field(min_length=1, max_length=63)] = "h200"
+    served_name: Text = ""
+    hardware: Annotated[Text, Field(min_length=1, max_length=63)] = "h200"
     max_num_seqs: Count = 128
     rates: Rates | None = None
     replicas: Annotated[list[ReplicaPart], Field(max_length=1000)] = []

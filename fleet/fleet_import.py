@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -89,11 +89,11 @@ class _Import:
         self._put(place, row, url=part.url.rstrip("/"), api_key_env=part.api_key_env)
 
     def _rates(self, backend: Backend, part: BackendPart) -> None:
-        """Rates that are in use already are not recorded again, and measured ones are not measured again."""
+        """Figures that were recorded before are not again, nor put in use: measured ones may have taken their place."""
         active = active_rates(backend)
         if isinstance(part.rates, RatesPart):
-            wanted, now = part.rates.value(), None if active is None else rates_value(active)
-            if now is None or now != wanted.__class__(**{**part.rates.model_dump(), "version": now.version}):
+            wanted = part.rates.value()
+            if not any(replace(rates_value(row), version=wanted.version) == wanted for row in backend.rates.all()):
                 stored = record_rates(backend, wanted, note="from a fleet file")
                 self.imported.done.append(f"rates of {backend.name} are version {stored.version}")
         elif part.rates == "calibrate" and (active is None or active.source != "calibrated"):

@@ -21,9 +21,8 @@ from typing import Any, Protocol
 from fleet.serving.chat import ChatRequest, ChatResponse
 from fleet.serving.client import OnDelta
 from fleet.serving.rates import ServiceRates
+from fleet.serving.roofline import MAX_SLOWDOWN
 
-MAX_SLOWDOWN = 2.0
-"""Times the single-stream time per token, up to which a concurrency counts as capacity (MATH.md, Load)."""
 ROUGH = 0.15
 """Relative residual of a fit from which it is called rough."""
 CONTEXT_SHARE = 0.9
@@ -50,6 +49,7 @@ class CalibrationFailed(Exception):
 class CalibrationPlan:
     """What is sent: `prompt_words` per length, `output_tokens` of every decode call, `repeats` after the warm-up.
 
+    `seed` of the prompts, None: other ones every time, since a server remembers those of an earlier calibration too.
     Raises ValueError on a plan that fits nothing.
     """
 
@@ -58,7 +58,7 @@ class CalibrationPlan:
     output_tokens: int = 128
     repeats: int = 2
     timeout_s: float = 300.0
-    seed: int = 0
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         if len(set(self.prompt_words)) < 2 or min(self.prompt_words) < 1:

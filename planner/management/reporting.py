@@ -1,32 +1,16 @@
-"""What the planner's commands share: reading a file, exit statuses, and problems as people read them."""
+"""What the planner's commands share: problems as people read them."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
-from django.core.management.base import CommandError
 from rich.console import Console
 
+from fleet.common.commands import BAD_INPUT
 from planner.errors import OptionsInvalid
 from planner.importers.problems import WorkflowRejected
-from planner.importers.values import MAX_BYTES
 
-FAILED = 1
-BAD_INPUT = 2
 PIPE_COLUMNS = 160
-
-
-def read_file(name: str) -> bytes:
-    """The file's bytes, of standard input for `-`; more than the importer takes is not read. Raises CommandError."""
-    try:
-        if name == "-":
-            return sys.stdin.buffer.read(MAX_BYTES + 1)
-        with Path(name).open("rb") as file:
-            return file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise CommandError(f"{name} cannot be read: {error.strerror}", returncode=BAD_INPUT) from error
 
 
 def console_on(*, stderr: bool) -> Console:

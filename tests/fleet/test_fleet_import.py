@@ -16,7 +16,8 @@ from fleet.fleet_file import MAX_BYTES, FleetFileInvalid, parse_fleet
 from fleet.fleet_import import Imported, import_fleet
 from fleet.models import Backend, Fleet, ModelClass, RatesVersion, Replica
 from fleet.selectors import active_rates
-from tests.fleet.rows import demo
+from fleet.services import record_rates
+from tests.fleet.rows import demo, rates
 from tests.fleet.threaded import emulated_url
 
 __all__ = ["emulated_url"]
@@ -61,13 +62,13 @@ def test_everything_is_stored_and_the_same_file_again_changes_nothing() -> None:
     assert len(done) == 5
     backend = Backend.objects.get(name="lab-small")
     replica = Replica.objects.get(name="small-0")
-    rates = active_rates(backend)
+    found = active_rates(backend)
     assert Fleet.objects.get(is_default=True).name == "lab"
     assert ModelClass.objects.get(name="small").price_out == pytest.approx(4e-3)
     assert (backend.fleet.name, backend.served_name, backend.emulated) == ("lab", "org/Small", False)
     assert (replica.url, replica.api_key_env, replica.state) == ("http://127.0.0.1:9100", "DYSERVE_KEY_LAB", "enabled")
-    assert rates is not None
-    assert (rates.decode_tokens_per_s, rates.source) == (90.0, "illustrative")
+    assert found is not None
+    assert (found.decode_tokens_per_s, found.source) == (90.0, "illustrative")
     assert imported(document(default=True)).done == []
     assert RatesVersion.objects.count() == 1
 
@@ -79,6 +80,22 @@ def test_what_differs_is_changed_and_named_and_nothing_is_removed() -> None:
     changed["backends"][0] |= {"max_num_seqs": 32, "rates": {**RATES, "capacity": 12}, "replicas": []}
     assert imported(changed).done == ["backend lab-small changed (max_num_seqs)", "rates of lab-small are version 2"]
     assert Replica.objects.filter(name="small-0").exists()
+
+
+@pytest.mark.django_db
+def test_the_same_file_leaves_rates_in_use_that_were_measured_since() -> None:
+    imported(document())
+    backend = Backend.objects.get(name="lab-small")
+    measured = record_rates(backend, rates(77.0))
+    assert imported(document()).done == []
+    assert active_rates(backend) == measured
+
+
+@pytest.mark.parametrize("where", ["backends", "fleet"])
+def test_aliases_of_aliases_are_refused_at_once(where: str) -> None:
+    levels = [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9) if i else 'x'}]" for i in range(40)]
+    with pytest.raises(FleetFileInvalid):
+        parse_fleet("\n".join([*levels, f"{where}: *l39"]).encode())
 
 
 def wrong(**changes: Any) -> dict[str, Any]:
@@ -96,6 +113,8 @@ def wrong(**changes: Any) -> dict[str, Any]:
         (document(owner="me"), "/owner", "not permitted"),
         (document(backends=[]), "/backends", "at least 1"),
         (document(fleet="Lab 1"), "/fleet", "pattern"),
+        (wrong(served_name="a\x00b"), "/backends/0/served_name", "pattern"),
+        (wrong(hardware="h\n200"), "/backends/0/hardware", "pattern"),
         (wrong(max_num_seqs=0), "/backends/0/max_num_seqs", "greater than or equal to 1"),
         (wrong(rates="guess"), "/backends/0/rates", "calibrate"),
         (wrong(rates={**RATES, "decode_tokens_per_s": 0}), "/backends/0/rates/decode_tokens_per_s", "greater than 0"),
@@ -178,9 +197,9 @@ def test_the_command_calibrates_what_asks_for_it_once(emulated_url: str, tmp_pat
     path.write_bytes(text({"fleet": "lab", "models": models, "backends": [backend]}))
     out = StringIO()
     call_command("fleet_import", str(path), stdout=out)
-    rates = active_rates(Backend.objects.get(name="lab-9b"))
-    assert rates is not None
-    assert (rates.source, rates.version) == ("calibrated", 1)
+    found = active_rates(Backend.objects.get(name="lab-9b"))
+    assert found is not None
+    assert (found.source, found.version) == ("calibrated", 1)
     assert "lab-9b: " in out.getvalue()
     call_command("fleet_import", str(path), stdout=out)
     assert "as the file says already" in out.getvalue()

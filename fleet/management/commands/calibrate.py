@@ -11,12 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from fleet.calibration import Calibrated, calibrate
+from fleet.common.commands import BAD_INPUT
 from fleet.errors import CalibrationRefused
 from fleet.models import Backend
 from fleet.serving.calibrate import CalibrationFailed
 from fleet.serving.errors import ServingError
-
-BAD_INPUT = 2
 
 
 class Command(BaseCommand):

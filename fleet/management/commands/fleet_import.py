@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 
 from fleet.calibration import calibrate
+from fleet.common.commands import BAD_INPUT, FAILED, read_file
 from fleet.errors import CalibrationRefused
-from fleet.fleet_file import MAX_BYTES, FleetFile, FleetFileInvalid, parse_fleet
+from fleet.fleet_file import MAX_BYTES, FleetFileInvalid, parse_fleet
 from fleet.fleet_import import Imported, import_fleet
 from fleet.models import Backend
 from fleet.serving.calibrate import CalibrationFailed
 from fleet.serving.errors import ServingError
-
-FAILED, BAD_INPUT = 1, 2
 
 
 class Command(BaseCommand):
@@ -32,7 +30,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, file: str, **options: Any) -> None:
         try:
-            imported = import_fleet(self._parsed(file))
+            imported = import_fleet(parse_fleet(read_file(file, MAX_BYTES)))
         except FleetFileInvalid as error:
             self.stderr.write(f"{file} describes no fleet:")
             for place, text in error.problems.items():
@@ -44,15 +42,6 @@ class Command(BaseCommand):
             self.stdout.write(f"{backend.name} has no measured rates: manage.py calibrate {backend.name} --activate")
         if left and not options["no_calibrate"]:
             sys.exit(FAILED)
-
-    def _parsed(self, file: str) -> FleetFile:
-        try:
-            if file == "-":
-                return parse_fleet(sys.stdin.buffer.read(MAX_BYTES + 1))
-            with Path(file).open("rb") as source:
-                return parse_fleet(source.read(MAX_BYTES + 1))
-        except OSError as error:
-            raise CommandError(f"{file} cannot be read: {error.strerror}", returncode=BAD_INPUT) from error
 
     def _tell(self, imported: Imported) -> None:
         for line in imported.done:

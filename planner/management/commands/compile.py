@@ -18,6 +18,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 from rich.console import Console
 
+from fleet.common.commands import FAILED, read_file
 from fleet.demo import demo_catalog
 from planner.compiler.bundle import compile_bundle
 from planner.compiler.explain import Explanation, explain_plan
@@ -32,8 +33,9 @@ from planner.data import load_profiles
 from planner.errors import NoActiveProfiles, OptionsInvalid
 from planner.importers.problems import WorkflowRejected
 from planner.importers.registry import import_workflow
+from planner.importers.values import MAX_BYTES
 from planner.management import plan_tables
-from planner.management.reporting import FAILED, console_on, problems_of, read_file, rejected
+from planner.management.reporting import console_on, problems_of, rejected
 from planner.options import KINDS, PlanOptions
 from planner.selectors import active_profiles, chosen_problem
 
@@ -90,7 +92,7 @@ class Command(BaseCommand):
         console = console_on(stderr=options["json"])
         try:
             chosen = _options(options)
-            workflow = import_workflow(read_file(file), filename=Path(file).name).workflow
+            workflow = import_workflow(read_file(file, MAX_BYTES), filename=Path(file).name).workflow
             profiles = _profiles()
             problem = chosen_problem(workflow, demo_catalog(), profiles, chosen)
             _check(problem)

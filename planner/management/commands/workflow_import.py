@@ -14,8 +14,10 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 from rich.console import Console
 
+from fleet.common.commands import BAD_INPUT, read_file
 from planner.importers.problems import WorkflowRejected
-from planner.management.reporting import BAD_INPUT, read_file, rejected
+from planner.importers.values import MAX_BYTES
+from planner.management.reporting import rejected
 from planner.services import StoredWorkflow, store_workflow
 
 
@@ -34,7 +36,7 @@ class Command(BaseCommand):
         status = 0
         for file in files:
             try:
-                result = store_workflow(owner=user, data=read_file(file), filename=Path(file).name)
+                result = store_workflow(owner=user, data=read_file(file, MAX_BYTES), filename=Path(file).name)
             except WorkflowRejected as error:
                 status = rejected(file, error)
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -13,7 +14,6 @@ from hypothesis import strategies as st
 from fleet.emulator.engine import Engine, Limits, Timings
 from fleet.emulator.requests import count_tokens
 from fleet.serving.calibrate import (
-    MAX_SLOWDOWN,
     Calibration,
     CalibrationFailed,
     CalibrationPlan,
@@ -29,7 +29,7 @@ from fleet.serving.calibrate import (
 from fleet.serving.chat import ChatRequest, ChatResponse, Usage
 from fleet.serving.client import OnDelta
 from fleet.serving.errors import EngineDead, ServingError
-from fleet.serving.roofline import H200, QWEN35_9B, nominal_rates
+from fleet.serving.roofline import H200, MAX_SLOWDOWN, QWEN35_9B, nominal_rates
 
 PLAN = CalibrationPlan(concurrencies=(1, 2, 4, 8, 16), prompt_words=(32, 256, 1024), output_tokens=128, repeats=2)
 seconds = st.floats(1e-6, 10)
@@ -121,6 +121,18 @@ def test_calls_of_a_group_run_together_with_lengths_of_their_own() -> None:
     assert all(request.exact_tokens for request in client.requests)
     assert len(found.prefills) == 3 * 2
     assert len(client.requests) == 3 * 3 + 3 * (1 + 2 + 4 + 8 + 16)  # the first of every three is a warm-up
+
+
+def test_the_next_calibration_sends_other_prompts_and_a_seed_the_same() -> None:
+    """A server that caches prefixes knows those of the calibration before."""
+
+    def prompts(seed: int | None) -> list[str]:
+        client = EngineClient()
+        asyncio.run(measure(client, "http://replica", "m", replace(PLAN, seed=seed)))
+        return [str(request.messages[0]["content"]) for request in client.requests]
+
+    assert not {text.split()[0] for text in prompts(None)} & {text.split()[0] for text in prompts(None)}
+    assert prompts(5) == prompts(5)
 
 
 @given(base=seconds, per_sequence=seconds, prefill=seconds, per_token=st.floats(1e-9, 1e-2), most=st.integers(2, 64))
